@@ -1,0 +1,176 @@
+//! The array under every filter: lines, copied block by block, with a record of what changed.
+
+use std::ops::Deref;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::raw::{LINE_BYTES, LINE_WORDS, Line, Memory};
+use crate::sync::{AtomicU64, Ordering, fence};
+use crate::{Error, Result};
+
+/// Bytes in a block: the unit of checksums, snapshots and change tracking.
+pub const BLOCK_BYTES: usize = 64 << 10;
+
+const BLOCK_LINES: usize = BLOCK_BYTES / LINE_BYTES as usize;
+
+#[derive(Debug)]
+pub(crate) struct Array {
+    lines: Memory,
+    /// One bit a block: changed since it was last asked for.
+    dirty: Box<[AtomicU64]>,
+}
+
+impl Deref for Array {
+    type Target = [Line];
+
+    #[inline]
+    fn deref(&self) -> &[Line] {
+        &self.lines
+    }
+}
+
+impl Array {
+    pub(crate) fn zeroed(lines: u128) -> Result<Self> {
+        let lines = u64::try_from(lines).map_err(|_| Error::TooLarge {
+            what: "number of lines",
+            asked: lines,
+            limit: u64::MAX,
+        })?;
+        let lines = Memory::zeroed(lines)?;
+        let blocks = lines.len().div_ceil(BLOCK_LINES);
+        let dirty = (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { lines, dirty })
+    }
+
+    /// A zeroed array of the same size.
+    pub(crate) fn emptied(&self) -> Result<Self> {
+        Self::zeroed(self.len() as u128)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.len() as u64 * LINE_BYTES
+    }
+
+    #[inline]
+    pub(crate) fn word(&self, index: u64) -> &AtomicU64 {
+        let index = index as usize;
+        &self[index / LINE_WORDS].0[index % LINE_WORDS]
+    }
+
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        self.iter().flat_map(|line| &line.0).map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// The words from number `first` on.
+    pub(crate) fn words_from(&self, first: u64) -> impl Iterator<Item = u64> {
+        let (lines, words) = (first as usize / LINE_WORDS, first as usize % LINE_WORDS);
+        let lines = self.iter().skip(lines).flat_map(|line| &line.0);
+        lines.skip(words).map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Bits that are set.
+    pub(crate) fn ones(&self) -> u64 {
+        self.words().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// Bits that would be set in the union with an array of the same size.
+    pub(crate) fn ones_with(&self, other: &Self) -> u64 {
+        self.words().zip(other.words()).map(|(ours, theirs)| u64::from((ours | theirs).count_ones())).sum()
+    }
+
+    /// Replaces every word by what `combine` makes of it and its counterpart in an array of the same size.
+    pub(crate) fn merge(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) {
+        for (index, (ours, theirs)) in self.iter().zip(other.iter()).enumerate() {
+            let mut changed = false;
+            for (ours, theirs) in ours.0.iter().zip(&theirs.0) {
+                changed |= combine_into(ours, theirs.load(Ordering::Relaxed), &combine);
+            }
+            if changed {
+                self.touched(index);
+            }
+        }
+    }
+
+    /// Notes that a line has changed; called after the change, so that whoever takes the note finds it.
+    ///
+    /// The note is nearly always there already, and a load is cheaper than setting it again. But it must not be
+    /// one that [`take_dirty`](Self::take_dirty) is about to clear before reading the line as it was: therefore
+    /// changes to lines, this load and the clearing all take part in the one order of sequential consistency.
+    #[inline]
+    pub(crate) fn touched(&self, line: usize) {
+        let block = line / BLOCK_LINES;
+        let (word, bit) = (&self.dirty[block / 64], 1 << (block % 64));
+        if cfg!(loom) {
+            // Loom orders sequentially consistent fences only, not accesses.
+            fence(Ordering::SeqCst);
+        }
+        if word.load(Ordering::SeqCst) & bit == 0 {
+            word.fetch_or(bit, Ordering::SeqCst);
+        }
+    }
+
+    /// The blocks that changed since the last call, in order.
+    pub(crate) fn take_dirty(&self) -> Vec<usize> {
+        let mut blocks = Vec::new();
+        for (index, word) in self.dirty.iter().enumerate() {
+            let mut bits = word.swap(0, Ordering::SeqCst);
+            while bits != 0 {
+                blocks.push(index * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+        fence(Ordering::SeqCst);
+        blocks
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.len().div_ceil(BLOCK_LINES)
+    }
+
+    /// Copies a block, as little-endian words, into `bytes`, which it clears first.
+    pub(crate) fn copy_block(&self, block: usize, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        for line in self.chunks(BLOCK_LINES).nth(block).unwrap_or_default() {
+            for word in &line.0 {
+                bytes.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+            }
+        }
+    }
+
+    /// Overwrites the words from `first` on with little-endian `bytes`; a last short word is filled with zeros.
+    pub(crate) fn load_bytes(&mut self, first: u64, bytes: &[u8]) {
+        for (index, chunk) in (first..).zip(bytes.chunks(8)) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            let word = u64::from_le_bytes(word);
+            // Untouched zero pages stay unallocated.
+            if word != 0 {
+                self.word(index).store(word, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Bytes in a block: all have [`BLOCK_BYTES`] but the last.
+    pub(crate) fn block_bytes(&self, block: usize) -> usize {
+        BLOCK_BYTES.min((self.bytes() as usize).saturating_sub(block * BLOCK_BYTES))
+    }
+}
+
+fn combine_into(word: &AtomicU64, other: u64, combine: impl Fn(u64, u64) -> u64) -> bool {
+    let mut seen = word.load(Ordering::Relaxed);
+    loop {
+        let wanted = combine(seen, other);
+        if wanted == seen {
+            return false;
+        }
+        match word.compare_exchange_weak(seen, wanted, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// The checksum of a block. Its number is part of it, so that blocks cannot change places unnoticed.
+pub(crate) fn block_sum(number: u64, bytes: &[u8]) -> u64 {
+    xxh3_64_with_seed(bytes, number)
+}
