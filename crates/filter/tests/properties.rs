@@ -1,0 +1,258 @@
+//! Filters against naive oracles: a set, and a multiset.
+
+mod common;
+
+use std::collections::{HashMap, HashSet};
+
+use proptest::prelude::*;
+use umbel_filter::{BLOCK_BYTES, Counter, Error, Family, Filter, Kind, Layout, Limits, Secret, Spec};
+
+fn layouts() -> impl Strategy<Value = Layout> {
+    prop::sample::select(vec![
+        Layout::Blocked,
+        Layout::Guava,
+        Layout::Guava32,
+        Layout::Redisson,
+        Layout::RedisBloom { expansion: Some(2) },
+    ])
+}
+
+/// Small filters of every layout and family, so that they overflow and collide.
+fn specs() -> impl Strategy<Value = Spec> {
+    let families = prop::sample::select(vec![Family::Murmur3, Family::Xxh3, Family::RedisBloom, Family::Redisson]);
+    let kinds = prop::sample::select(vec![
+        Kind::Bloom,
+        Kind::Counting(Counter::Nibble),
+        Kind::Counting(Counter::Byte),
+    ]);
+    let errors = prop::sample::select(vec![0.5, 0.1, 1e-2, 1e-4, 1e-7]);
+    (layouts(), families, kinds, 1..60_u64, errors).prop_map(|(layout, family, kind, capacity, error)| {
+        let spec = Spec::hosted(layout, capacity, error);
+        if layout == Layout::Blocked { spec.family(family).kind(kind) } else { spec }
+    })
+}
+
+fn keys() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    prop::collection::vec(prop::collection::vec(any::<u8>(), 0..24), 0..200)
+}
+
+fn filter(spec: &Spec) -> Filter {
+    Filter::new(spec, &Limits::default()).unwrap()
+}
+
+fn filled(spec: &Spec, keys: &[Vec<u8>]) -> Filter {
+    let filter = filter(spec);
+    filter.insert_batch(keys, &mut Vec::new()).unwrap();
+    filter
+}
+
+proptest! {
+    #[test]
+    fn no_added_key_is_ever_absent(spec in specs(), keys in keys(), others in keys()) {
+        let (singly, batched) = (filter(&spec), filter(&spec));
+        let mut set = HashSet::new();
+        let mut new = Vec::new();
+        for key in &keys {
+            let told = singly.insert(key).unwrap();
+            // A filter may take a new key for a known one, never the other way round.
+            prop_assert!(!told || set.insert(key.clone()), "a known key is told to be new");
+            set.insert(key.clone());
+            new.push(told);
+            prop_assert!(singly.contains(key));
+        }
+        let mut told = Vec::new();
+        batched.insert_batch(&keys, &mut told).unwrap();
+        prop_assert_eq!(told, new);
+        prop_assert_eq!(singly.digest(), batched.digest());
+        prop_assert!(set.iter().all(|key| batched.contains(key)));
+
+        let mut answers = Vec::new();
+        batched.contains_batch(&others, &mut answers);
+        let hashed: Vec<_> = others.iter().map(|key| batched.hasher().fingerprint(key)).collect();
+        let mut hashed_answers = Vec::new();
+        batched.contains_fingerprints(&hashed, &mut hashed_answers);
+        prop_assert_eq!(&answers, &hashed_answers);
+        prop_assert!(others.iter().zip(&answers).all(|(key, answer)| singly.contains(key) == *answer));
+    }
+
+    #[test]
+    fn counters_follow_a_multiset(
+        byte: bool, capacity in 1..40_u64, error in prop::sample::select(vec![0.5, 0.01, 1e-5]),
+        steps in prop::collection::vec((0..30_u8, any::<bool>()), 0..400)
+    ) {
+        let (counter, most) = if byte { (Counter::Byte, 255) } else { (Counter::Nibble, 15) };
+        let filter = filter(&Spec::bloom(capacity, error).kind(Kind::Counting(counter)));
+        let mut multiset: HashMap<u8, u64> = HashMap::new();
+        for (key, add) in steps {
+            let held = multiset.entry(key).or_default();
+            if add {
+                prop_assert!(filter.insert([key]).unwrap() || filter.count([key]).unwrap() > 1);
+                *held += 1;
+            } else if *held > 0 {
+                prop_assert!(filter.remove([key]).unwrap(), "what was added can be removed");
+                *held -= 1;
+            } else if filter.count([key]).unwrap() == 0 {
+                let before = filter.digest();
+                prop_assert!(!filter.remove([key]).unwrap(), "what is not there cannot");
+                prop_assert_eq!(filter.digest(), before, "a refusal changes nothing");
+            }
+            for (key, held) in &multiset {
+                prop_assert!(filter.count([*key]).unwrap() >= (*held).min(most));
+                prop_assert!(*held == 0 || filter.contains([*key]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_union_has_what_either_has(spec in specs(), ours in keys(), theirs in keys()) {
+        let (left, right) = (filled(&spec, &ours), filled(&spec, &theirs));
+        if let Layout::RedisBloom { .. } = spec.layout {
+            prop_assert!(left.union(&right).is_err());
+            return Ok(());
+        }
+        left.union(&right).unwrap();
+        let both = filled(&spec, &[ours, theirs].concat());
+        prop_assert_eq!(left.digest(), both.digest());
+    }
+
+    #[test]
+    fn a_folded_filter_is_the_half_size_filter(spec in specs(), keys in keys()) {
+        let whole = filled(&spec, &keys);
+        match whole.halved() {
+            Ok(half) => {
+                let built = Filter::with_geometry(&spec, half.geometry(), None, &Limits::default()).unwrap();
+                built.insert_batch(&keys, &mut Vec::new()).unwrap();
+                prop_assert_eq!(half.digest(), built.digest());
+            }
+            Err(error) => prop_assert!(error.to_string().contains("folding")),
+        }
+    }
+
+    #[test]
+    fn the_digest_knows_content_and_not_order(spec in specs(), mut keys in keys()) {
+        prop_assume!(spec.layout != Layout::RedisBloom { expansion: Some(2) });
+        let filter = filled(&spec, &keys);
+        keys.reverse();
+        prop_assert_eq!(filled(&spec, &keys).digest(), filter.digest());
+        let before = filter.digest();
+        if filter.insert(b"one more key").unwrap() {
+            prop_assert_ne!(filter.digest(), before);
+        }
+    }
+
+    #[test]
+    fn any_parameters_are_planned_or_refused(capacity: u64, error: f64, shards: u32) {
+        let _ = umbel_filter::Plan::new(&Spec::bloom(capacity, error), shards);
+        let limits = Limits { filter_bytes_max: 1 << 20, ..Limits::default() };
+        for layout in [Layout::Blocked, Layout::Guava, Layout::Redisson, Layout::RedisBloom { expansion: None }] {
+            if let Ok(filter) = Filter::new(&Spec::hosted(layout, capacity, error), &limits) {
+                prop_assert!(filter.stats().bytes <= 1 << 20);
+            }
+        }
+    }
+}
+
+#[test]
+fn intersections_are_estimated() {
+    for spec in [Spec::bloom(100_000, 0.01), Spec::counting(100_000, 0.01), Spec::hosted(Layout::Guava, 100_000, 0.01)] {
+        let [left, right] = [0..60_000, 40_000..100_000].map(|range| {
+            let keys: Vec<_> = range.map(|i| format!("item:{i}").into_bytes()).collect();
+            filled(&spec, &keys)
+        });
+        let estimated = left.intersection(&right).unwrap();
+        assert!((19_000.0..21_000.0).contains(&estimated), "{spec:?}: {estimated}");
+    }
+}
+
+#[test]
+fn dirty_blocks_are_all_that_a_copy_needs() {
+    let filter = filter(&Spec::bloom(1_000_000, 0.01));
+    assert!(filter.take_dirty().is_empty());
+    let mut copy = vec![0; filter.stats().bytes as usize];
+    let mut random = common::Random(7);
+    let mut bytes = Vec::new();
+    for round in 0..20 {
+        for _ in 0..random.below(5) {
+            filter.insert(random.word().to_le_bytes()).unwrap();
+        }
+        let dirty = filter.take_dirty();
+        assert!(dirty.len() <= 4, "round {round}: {dirty:?}");
+        for block in dirty {
+            filter.copy_block(block, &mut bytes);
+            copy[block * BLOCK_BYTES..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        let mut whole = Vec::new();
+        for block in 0..filter.blocks() {
+            filter.copy_block(block, &mut bytes);
+            whole.extend_from_slice(&bytes);
+        }
+        assert_eq!(copy, whole);
+    }
+}
+
+#[test]
+fn keys_of_any_size_are_taken() {
+    for family in Family::ALL {
+        let secret = Secret([7; 16]);
+        let spec = Spec::bloom(100, 1e-6).family(family);
+        let filter = match family {
+            Family::Keyed => Filter::keyed(&spec, &secret, &Limits::default()).unwrap(),
+            _ => filter(&spec),
+        };
+        let megabyte = vec![0xa5; 1 << 20];
+        for key in [&b""[..], b"\0", b"\0\0", &megabyte, &megabyte[1..]] {
+            assert!(!filter.contains(key) && filter.insert(key).unwrap() && filter.contains(key), "{family}");
+        }
+    }
+}
+
+#[test]
+fn filters_that_do_not_fit_together_say_why() {
+    let ours = filter(&Spec::bloom(1000, 0.01));
+    let secret = Secret([1; 16]);
+    let keyed = |secret| Filter::keyed(&Spec::bloom(1000, 0.01), secret, &Limits::default()).unwrap();
+    for (other, what) in [
+        (filter(&Spec::bloom(2000, 0.01)), "geometry"),
+        (filter(&Spec::bloom(1000, 0.01).family(Family::Xxh3)), "family"),
+        (filter(&Spec::counting(1000, 0.01)), "geometry"),
+        (filter(&Spec::hosted(Layout::Guava, 1000, 0.01)), "layout"),
+        (keyed(&secret), "family"),
+    ] {
+        for error in [ours.union(&other).unwrap_err(), ours.intersection(&other).unwrap_err()] {
+            assert!(error.to_string().contains(what), "{error}");
+        }
+    }
+    let error = keyed(&secret).union(&keyed(&Secret([2; 16]))).unwrap_err().to_string();
+    assert!(error.contains("secret"), "{error}");
+    assert!(ours.remove("key").unwrap_err().to_string().contains("bloom"));
+    assert!(ours.count("key").is_err());
+}
+
+#[test]
+fn sizes_over_the_limit_are_refused_before_they_are_taken() {
+    let limits = Limits { filter_bytes_max: 1 << 20, ..Limits::default() };
+    for spec in [
+        Spec::bloom(1_000_000_000_000, 1e-9),
+        Spec::counting(10_000_000, 0.01),
+        Spec::hosted(Layout::Guava, 1_000_000_000_000, 1e-9),
+        Spec::hosted(Layout::RedisBloom { expansion: None }, 1_000_000_000_000, 1e-9),
+    ] {
+        let error = Filter::new(&spec, &limits).unwrap_err();
+        assert!(matches!(error, Error::TooLarge { limit: 1_048_576, .. }), "{error}");
+        assert!(error.to_string().contains("1048576"), "{error}");
+    }
+    let unbounded = Limits { filter_bytes_max: u64::MAX, ..Limits::default() };
+    let error = Filter::new(&Spec::bloom(1_000_000_000_000, 1e-9), &unbounded).unwrap_err();
+    assert!(matches!(error, Error::NoMemory { .. }), "{error}");
+}
+
+#[test]
+fn clearing_forgets_everything() {
+    for spec in [Spec::bloom(1000, 0.01), Spec::counting(1000, 0.01), Spec::hosted(Layout::Redisson, 1000, 0.01)] {
+        let (mut full, empty) = (filled(&spec, &[b"a".to_vec(), b"b".to_vec()]), filter(&spec));
+        assert_ne!(full.digest(), empty.digest());
+        full.clear().unwrap();
+        assert_eq!(full.digest(), empty.digest());
+        assert_eq!(full.stats().cardinality, 0.0);
+    }
+}
