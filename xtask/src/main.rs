@@ -1,1 +1,50 @@
-fn main() {}
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `fuzz`.
+
+mod check;
+mod fuzz;
+mod packages;
+mod step;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Chores of the project")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// The gate: format, lints, documentation, licences, directions of dependency; changes nothing
+    Check,
+    /// The gate's twin: mends what can be mended by itself
+    Fix,
+    /// All tests, with what they need installed first
+    Test,
+    /// Fuzzes every decoder for a while; needs a nightly toolchain
+    Fuzz {
+        /// Seconds for each target
+        #[arg(long, default_value_t = 30)]
+        seconds: u32,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().chore {
+        Chore::Check => check::check(),
+        Chore::Fix => check::fix(),
+        Chore::Test => test::run(),
+        Chore::Fuzz { seconds } => fuzz::run(seconds),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

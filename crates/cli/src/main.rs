@@ -1,1 +1,37 @@
-fn main() {}
+//! `umbel`: plan filters and look into their files.
+
+mod inspect;
+mod plan;
+mod report;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "umbel", version, about = "Set-membership filters: \"have we seen this before?\"")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Plan(plan::Arguments),
+    Inspect(inspect::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("umbel: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -151,7 +151,10 @@ impl<const CELL: u32> Blocked<CELL> {
     /// as many lines is half the number of its line in these.
     pub(crate) fn halved(&self) -> Result<Self> {
         if !self.lines.is_multiple_of(2) {
-            return Err(Error::unsupported("folding", format!("banks of {} lines, an odd number", self.lines)));
+            return Err(Error::unsupported(
+                "folding",
+                format!("banks of {} lines, an odd number", self.lines),
+            ));
         }
         let half = Self::of(Array::zeroed(self.array.len() as u128 / 2)?, self.banks, self.lines / 2);
         for (pair, folded) in self.array.chunks(2).zip(half.array.iter()) {

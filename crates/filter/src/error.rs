@@ -88,8 +88,8 @@ impl Error {
         Self::Unsupported { operation, subject: subject.into() }
     }
 
-    pub(crate) fn mismatch(what: &'static str, left: impl ToString, right: impl ToString) -> Self {
-        Self::Mismatch { what, left: left.to_string(), right: right.to_string() }
+    pub(crate) fn mismatch(what: &'static str, left: impl Into<String>, right: impl Into<String>) -> Self {
+        Self::Mismatch { what, left: left.into(), right: right.into() }
     }
 }
 

@@ -61,7 +61,10 @@ impl FromStr for Family {
 
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|family| family.name() == name).ok_or_else(|| {
-            Error::invalid("family", format!("{name:?}; known are murmur3, redisbloom, redisson, xxh3, keyed"))
+            Error::invalid(
+                "family",
+                format!("{name:?}; known are murmur3, redisbloom, redisson, xxh3, keyed"),
+            )
         })
     }
 }
@@ -99,7 +102,9 @@ impl Hasher {
     pub fn new(family: Family, secret: Option<&Secret>) -> Result<Self> {
         let sip = match (family, secret) {
             (Family::Keyed, Some(Secret(bytes))) => SipHasher13::new_with_key(bytes),
-            (Family::Keyed, None) => return Err(Error::invalid("family", "keyed needs a secret of 16 bytes")),
+            (Family::Keyed, None) => {
+                return Err(Error::invalid("family", "keyed needs a secret of 16 bytes"));
+            }
             (_, None) => SipHasher13::new(),
             (other, Some(_)) => {
                 return Err(Error::invalid("secret", format!("the family {other} uses none; keyed does")));

@@ -435,13 +435,13 @@ impl Filter {
     fn check_same(&self, other: &Self) -> Result<()> {
         let (ours, theirs) = (&self.spec, &other.spec);
         if ours.family != theirs.family {
-            return Err(Error::mismatch("family", ours.family, theirs.family));
+            return Err(Error::mismatch("family", ours.family.name(), theirs.family.name()));
         }
         if self.hasher.secret_check() != other.hasher.secret_check() {
             return Err(Error::mismatch("secret", "one secret", "another"));
         }
         if ours.layout != theirs.layout {
-            return Err(Error::mismatch("layout", ours.layout, theirs.layout));
+            return Err(Error::mismatch("layout", ours.layout.to_string(), theirs.layout.to_string()));
         }
         let [ours, theirs] = [self, other].map(Self::geometry);
         if ours != theirs {
@@ -462,12 +462,16 @@ impl Body {
             Layout::Guava => Some(Sequence::Guava),
             Layout::Guava32 => Some(Sequence::Guava32),
             Layout::Redisson => Some(Sequence::Redisson),
-            Layout::RedisBloom { .. } => return Err(Error::unsupported("a single array", "layout redisbloom")),
+            Layout::RedisBloom { .. } => {
+                return Err(Error::unsupported("a single array", "layout redisbloom"));
+            }
         };
         match (sequence, geometry) {
             (None, Geometry::Blocked { banks, lines, .. }) => match Kind::of(&geometry) {
                 Some(Kind::Bloom) => Ok(Self::Bits(Blocked::new(banks, lines, limits)?)),
-                Some(Kind::Counting(Counter::Nibble)) => Ok(Self::Nibbles(Blocked::new(banks, lines, limits)?)),
+                Some(Kind::Counting(Counter::Nibble)) => {
+                    Ok(Self::Nibbles(Blocked::new(banks, lines, limits)?))
+                }
                 Some(Kind::Counting(Counter::Byte)) => Ok(Self::Bytes(Blocked::new(banks, lines, limits)?)),
                 None => Err(Error::invalid("geometry", format!("{geometry:?}"))),
             },

@@ -11,6 +11,7 @@
 //! | [`format`] | files and byte streams: native, Guava, RedisBloom, Redisson |
 //!
 //! The crate opens no file or socket, starts no thread and asks no clock.
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod array;
 mod blocked;

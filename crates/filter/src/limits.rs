@@ -34,9 +34,11 @@ impl Limits {
     pub(crate) fn check_bytes(&self, bytes: u128) -> Result<u64> {
         match u64::try_from(bytes) {
             Ok(fitting) if fitting <= self.filter_bytes_max => Ok(fitting),
-            _ => {
-                Err(Error::TooLarge { what: "filter size in bytes", asked: bytes, limit: self.filter_bytes_max })
-            }
+            _ => Err(Error::TooLarge {
+                what: "filter size in bytes",
+                asked: bytes,
+                limit: self.filter_bytes_max,
+            }),
         }
     }
 

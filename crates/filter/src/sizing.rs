@@ -151,8 +151,7 @@ fn blocked(spec: &Spec, shards: u32) -> Geometry {
     let shape = |banks, lines| Geometry::Blocked { cell_bits, banks, lines };
     let lines_for = |banks| {
         let too_few = |lines| {
-            lines == 0
-                || shape(banks, lines).error_with_shards(spec.capacity as f64, shards) > spec.error
+            lines == 0 || shape(banks, lines).error_with_shards(spec.capacity as f64, shards) > spec.error
         };
         partition_point(u64::MAX >> 12, too_few)
     };
@@ -233,6 +232,7 @@ pub(crate) fn redisbloom_bits_per_entry(error: f64) -> f64 {
 pub(crate) fn redisbloom(capacity: u64, error: f64) -> Geometry {
     let per_entry = redisbloom_bits_per_entry(error);
     let bits = ((capacity as f64 * per_entry) as u64).max(1);
+    #[expect(clippy::approx_constant, reason = "RedisBloom's own digits")]
     let hashes = (0.693_147_180_559_945 * per_entry).ceil() as u32;
     Geometry::Classic { bits: bits.next_multiple_of(64), hashes }
 }

@@ -95,11 +95,17 @@ impl Spec {
     /// Says what is wrong with these parameters, if anything.
     pub fn check(&self) -> Result<()> {
         if self.capacity == 0 || self.capacity > CAPACITY_MAX {
-            return Err(Error::invalid("capacity", format!("{}; it must be 1 to {CAPACITY_MAX}", self.capacity)));
+            return Err(Error::invalid(
+                "capacity",
+                format!("{}; it must be 1 to {CAPACITY_MAX}", self.capacity),
+            ));
         }
         check_error_rate(self.error)?;
         if self.kind != Kind::Bloom && self.layout != Layout::Blocked {
-            return Err(Error::invalid("kind", format!("{}; {} filters have bits only", self.kind, self.layout)));
+            return Err(Error::invalid(
+                "kind",
+                format!("{}; {} filters have bits only", self.kind, self.layout),
+            ));
         }
         match self.layout.required_family() {
             Some(family) if family != self.family => Err(Error::invalid(

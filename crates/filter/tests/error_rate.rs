@@ -70,7 +70,10 @@ fn check(spec: &Spec, shards: u32, probes: u64) {
 
         // The array's own estimates agree with what was put in and with what was measured.
         let cardinality = filter.mean(|shard| shard.stats().cardinality) * f64::from(shards);
-        assert!((cardinality / keys as f64 - 1.0).abs() < 0.02, "{case}: estimated {cardinality} of {keys} keys");
+        assert!(
+            (cardinality / keys as f64 - 1.0).abs() < 0.02,
+            "{case}: estimated {cardinality} of {keys} keys"
+        );
         let estimated = filter.mean(|shard| shard.stats().error) * probes as f64;
         assert!((wrong - estimated).abs() <= interval, "{case}: estimated {estimated}");
     }
@@ -121,7 +124,7 @@ fn loose_rates_and_small_filters() {
     for capacity in [1, 7, 50, 400] {
         let spec = Spec::bloom(capacity, 0.02).family(Family::Xxh3);
         let mut wrong = 0;
-        let (filters, probes) = (200, 2000);
+        let (filters, probes) = (200_u32, 2000_u32);
         for number in 0..filters {
             let filter = Filter::new(&spec, &Limits::default()).unwrap();
             for key in 0..capacity {
@@ -129,7 +132,7 @@ fn loose_rates_and_small_filters() {
             }
             wrong += (0..probes).filter(|probe| filter.contains(format!("{number}?{probe}"))).count();
         }
-        let rate = wrong as f64 / (filters * probes) as f64;
+        let rate = wrong as f64 / f64::from(filters * probes);
         assert!(rate <= spec.error * 1.05, "{capacity}: {rate}");
     }
 }

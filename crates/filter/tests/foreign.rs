@@ -51,7 +51,8 @@ fn guava_filters_answer_as_guava_does() {
 
         // The same keys added to a filter of our own give the same bytes.
         let layout = if entry["strategy_ordinal"] == 0 { Layout::Guava32 } else { Layout::Guava };
-        let (capacity, error) = (entry["expected_insertions"].as_u64().unwrap(), entry["fpp"].as_f64().unwrap());
+        let (capacity, error) =
+            (entry["expected_insertions"].as_u64().unwrap(), entry["fpp"].as_f64().unwrap());
         let ours = Filter::new(&Spec::hosted(layout, capacity, error), &Limits::default()).unwrap();
         add(&ours, (0..items).map(key));
         let mut written = Vec::new();

@@ -28,7 +28,9 @@ fn specs() -> Vec<Spec> {
     let mut specs: Vec<Spec> = [Family::Murmur3, Family::RedisBloom, Family::Redisson, Family::Xxh3]
         .map(|family| Spec::bloom(1000, 0.001).family(family))
         .to_vec();
-    specs.extend([Counter::Nibble, Counter::Byte].map(|counter| Spec::bloom(1000, 1e-5).kind(Kind::Counting(counter))));
+    specs.extend(
+        [Counter::Nibble, Counter::Byte].map(|counter| Spec::bloom(1000, 1e-5).kind(Kind::Counting(counter))),
+    );
     specs.push(Spec::bloom(300_000, 0.001));
     for layout in [
         Layout::Guava,
@@ -175,7 +177,9 @@ fn flipped_bits_are_noticed_where_there_are_checksums_and_harmless_elsewhere() {
                 }
             }
         }
-        println!("{format}: of 100000 flips {refused} refused, {without_effect} without effect, {accepted} accepted");
+        println!(
+            "{format}: of 100000 flips {refused} refused, {without_effect} without effect, {accepted} accepted"
+        );
     }
 }
 
@@ -305,7 +309,11 @@ fn recorded_native_files_are_read_and_written_the_same() {
         ("bloom", filled(&Spec::bloom(1000, 0.001), 1000), Compression::None),
         ("strict_lz4", filled(&Spec::bloom(1000, 1e-6), 100), Compression::Lz4),
         ("counting_zstd", filled(&Spec::counting(1000, 0.01), 100), Compression::Zstd),
-        ("chain", filled(&Spec::hosted(Layout::RedisBloom { expansion: Some(2) }, 100, 0.01), 250), Compression::None),
+        (
+            "chain",
+            filled(&Spec::hosted(Layout::RedisBloom { expansion: Some(2) }, 100, 0.01), 250),
+            Compression::None,
+        ),
         ("guava", filled(&Spec::hosted(Layout::Guava, 1000, 0.01), 500), Compression::None),
     ];
     for (name, filter, compression) in cases {
@@ -315,7 +323,11 @@ fn recorded_native_files_are_read_and_written_the_same() {
             std::fs::write(&path, written(&filter, compression)).unwrap();
         }
         let recorded = std::fs::read(&path).unwrap();
-        assert_eq!(native::read(&recorded[..], &Limits::default()).unwrap().digest(), filter.digest(), "{name}");
+        assert_eq!(
+            native::read(&recorded[..], &Limits::default()).unwrap().digest(),
+            filter.digest(),
+            "{name}"
+        );
         assert_eq!(written(&filter, Compression::None), written(&filter, Compression::None));
         if compression == Compression::None {
             assert_eq!(written(&filter, compression), recorded, "{name}");

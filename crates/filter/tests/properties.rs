@@ -19,7 +19,8 @@ fn layouts() -> impl Strategy<Value = Layout> {
 
 /// Small filters of every layout and family, so that they overflow and collide.
 fn specs() -> impl Strategy<Value = Spec> {
-    let families = prop::sample::select(vec![Family::Murmur3, Family::Xxh3, Family::RedisBloom, Family::Redisson]);
+    let families =
+        prop::sample::select(vec![Family::Murmur3, Family::Xxh3, Family::RedisBloom, Family::Redisson]);
     let kinds = prop::sample::select(vec![
         Kind::Bloom,
         Kind::Counting(Counter::Nibble),
@@ -154,7 +155,11 @@ proptest! {
 
 #[test]
 fn intersections_are_estimated() {
-    for spec in [Spec::bloom(100_000, 0.01), Spec::counting(100_000, 0.01), Spec::hosted(Layout::Guava, 100_000, 0.01)] {
+    for spec in [
+        Spec::bloom(100_000, 0.01),
+        Spec::counting(100_000, 0.01),
+        Spec::hosted(Layout::Guava, 100_000, 0.01),
+    ] {
         let [left, right] = [0..60_000, 40_000..100_000].map(|range| {
             let keys: Vec<_> = range.map(|i| format!("item:{i}").into_bytes()).collect();
             filled(&spec, &keys)
@@ -248,7 +253,9 @@ fn sizes_over_the_limit_are_refused_before_they_are_taken() {
 
 #[test]
 fn clearing_forgets_everything() {
-    for spec in [Spec::bloom(1000, 0.01), Spec::counting(1000, 0.01), Spec::hosted(Layout::Redisson, 1000, 0.01)] {
+    for spec in
+        [Spec::bloom(1000, 0.01), Spec::counting(1000, 0.01), Spec::hosted(Layout::Redisson, 1000, 0.01)]
+    {
         let (mut full, empty) = (filled(&spec, &[b"a".to_vec(), b"b".to_vec()]), filter(&spec));
         assert_ne!(full.digest(), empty.digest());
         full.clear().unwrap();

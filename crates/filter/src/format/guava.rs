@@ -32,7 +32,8 @@ pub fn write(filter: &Filter, mut out: impl Write) -> Result<()> {
         asked: (bits / 64).into(),
         limit: limit.into(),
     })?;
-    let hashes = u8::try_from(hashes).map_err(|_| Error::invalid("hash functions", format!("{hashes}, over 255")))?;
+    let hashes =
+        u8::try_from(hashes).map_err(|_| Error::invalid("hash functions", format!("{hashes}, over 255")))?;
     out.write_all(&[ordinal, hashes])?;
     out.write_all(&words.to_be_bytes())?;
     let mut bytes = Vec::with_capacity(CHUNK_WORDS * 8);

@@ -15,7 +15,7 @@ use crate::{Error, Family, Filter, Hasher, Kind, Layout, Limits, Result, Secret,
 
 const FORMAT: &str = "native";
 /// The high bit and both line ends show at once when a transfer treated the file as text.
-pub(crate) const MAGIC: [u8; 8] = *b"\x89UMBEL\r\n";
+const MAGIC: [u8; 8] = *b"\x89UMBEL\r\n";
 const VERSION: u16 = 1;
 const FIXED_BYTES: usize = 56;
 const PART_BYTES: usize = 48;
@@ -76,6 +76,11 @@ pub fn write(filter: &Filter, compression: Compression, mut out: impl Write) -> 
 /// Reads a filter of any family but `keyed`.
 pub fn read(input: impl Read, limits: &Limits) -> Result<Filter> {
     Reader::open(input, limits)?.filter(None)
+}
+
+/// Whether these are the first eight bytes of a native file.
+pub fn is_native(start: &[u8; 8]) -> bool {
+    *start == MAGIC
 }
 
 /// A native file whose header has been read and checked.

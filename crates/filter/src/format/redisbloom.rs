@@ -87,7 +87,8 @@ impl Loader {
         let expansion = (options & NO_SCALING == 0).then_some(growth);
         let parsed = header[FIXED_BYTES..].chunks_exact(LINK_BYTES).enumerate();
         let parsed = parsed.map(|(index, link)| {
-            parse_link(link).map_err(|why| corrupt(FIXED_BYTES + index * LINK_BYTES, format!("link {index}: {why}")))
+            parse_link(link)
+                .map_err(|why| corrupt(FIXED_BYTES + index * LINK_BYTES, format!("link {index}: {why}")))
         });
         let parsed = parsed.collect::<Result<Vec<_>>>()?;
         limits.check_bytes(parsed.iter().map(|link| link.geometry.bytes()).sum())?;
@@ -99,9 +100,9 @@ impl Loader {
         let error = if expansion.is_some() { first.error / TIGHTENING } else { first.error };
         let spec = Spec::hosted(Layout::RedisBloom { expansion }, first.capacity, error);
         spec.check()?;
-        let links = parsed.iter().map(|link| {
-            Link::with_geometry(link.geometry, link.capacity, link.error, link.items, limits)
-        });
+        let links = parsed
+            .iter()
+            .map(|link| Link::with_geometry(link.geometry, link.capacity, link.error, link.items, limits));
         let chain = Chain::of(links.collect::<Result<_>>()?, expansion, limits)?;
         let filter = Filter::of(spec, Hasher::new(Family::RedisBloom, None)?, Body::Chain(chain));
         Ok(Self { filter, loaded: 0 })
@@ -145,7 +146,8 @@ impl Loader {
 
     /// The filter, if as many bytes were loaded as it has.
     pub fn finish(self) -> Result<Filter> {
-        let all: u64 = self.filter.with_parts(|parts| parts.iter().map(|part| stored_bytes(part.geometry)).sum());
+        let all: u64 =
+            self.filter.with_parts(|parts| parts.iter().map(|part| stored_bytes(part.geometry)).sum());
         match all.saturating_sub(self.loaded) {
             0 => Ok(self.filter),
             missing => Err(Error::Truncated { format: FORMAT, offset: self.loaded, missing }),

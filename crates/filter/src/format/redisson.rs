@@ -79,7 +79,9 @@ fn stray_bits(bytes: &[u8], unused: u64) -> bool {
 
 /// The settings to store beside the bitmap.
 pub fn config(filter: &Filter) -> Result<Config> {
-    let Geometry::Classic { bits, hashes } = classic(filter)?.geometry() else { return Err(wrong_layout(filter)) };
+    let Geometry::Classic { bits, hashes } = classic(filter)?.geometry() else {
+        return Err(wrong_layout(filter));
+    };
     let spec = filter.spec();
     Ok(Config {
         size: bits,

@@ -19,7 +19,9 @@ fn line_error_by_mixture(keys: u32, lines: f64, cell_bits: u32) -> f64 {
 #[test]
 fn the_closed_form_is_the_mixture() {
     for cell_bits in [1, 4, 8] {
-        for (keys, lines) in [(1_u32, 2.0), (10, 2.0), (100, 3.0), (1000, 31.0), (20_000, 600.0), (20_000, 5000.0)] {
+        for (keys, lines) in
+            [(1_u32, 2.0), (10, 2.0), (100, 3.0), (1000, 31.0), (20_000, 600.0), (20_000, 5000.0)]
+        {
             let (closed, mixture) =
                 (line_error(keys.into(), lines, cell_bits), line_error_by_mixture(keys, lines, cell_bits));
             assert!(
@@ -59,7 +61,8 @@ fn every_plan_holds_its_error_rate_and_wastes_little() {
 
 #[test]
 fn bits_a_key_stay_near_the_classic_formula() {
-    for (error, most) in [(1e-2, 1.10), (1e-3, 1.10), (1e-4, 1.15), (1e-5, 1.15), (1e-6, 1.15), (1e-9, 1.15)] {
+    for (error, most) in [(1e-2, 1.10), (1e-3, 1.10), (1e-4, 1.15), (1e-5, 1.15), (1e-6, 1.15), (1e-9, 1.15)]
+    {
         for (capacity, shards) in [(1_000_000, 1), (100_000_000, 256), (30_000_000_000, 256)] {
             let plan = Plan::new(&Spec::bloom(capacity, error), shards).unwrap();
             let ratio = plan.bits_per_key() / plan.classic_bits_per_key();
@@ -120,7 +123,9 @@ fn nonsense_is_refused_with_its_value() {
     for shards in [0, 65_537, u32::MAX] {
         assert!(Plan::new(&Spec::bloom(1000, 0.01), shards).is_err());
     }
-    assert!(Plan::new(&Spec::hosted(Layout::Guava, 10, 0.01).kind(Kind::Counting(Counter::Nibble)), 1).is_err());
+    assert!(
+        Plan::new(&Spec::hosted(Layout::Guava, 10, 0.01).kind(Kind::Counting(Counter::Nibble)), 1).is_err()
+    );
     assert!(Plan::new(&Spec::hosted(Layout::Guava, 10, 0.01).family(crate::Family::Xxh3), 1).is_err());
     assert!(Plan::new(&Spec::hosted(Layout::Redisson, 1_000_000_000, 0.01), 1).is_err());
     assert!(Plan::new(&Spec::hosted(Layout::RedisBloom { expansion: Some(0) }, 10, 0.01), 1).is_err());

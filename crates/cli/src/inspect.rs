@@ -1,0 +1,160 @@
+//! `umbel inspect`: what a file of filters holds, and whether it is whole.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use umbel_filter::format::{guava, native, redisbloom};
+use umbel_filter::{Family, Filter, Geometry, Limits};
+
+use crate::report::Report;
+use crate::units::{bytes, grouped, parse_bytes};
+
+/// Says what a file holds and checks it: native filters, Guava's files, recorded chunks of `RedisBloom`
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  umbel inspect urls.umbel
+  umbel inspect guava.bin --json")]
+pub(crate) struct Arguments {
+    /// The file
+    file: PathBuf,
+    /// Most memory that the filter in it may take
+    #[arg(long, default_value = "64GiB", value_parser = parse_bytes)]
+    memory: u64,
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+enum Content {
+    Whole(&'static str, Filter),
+    /// A filter of the keyed family cannot be built without its secret; its header can be shown.
+    Header(native::Reader<BufReader<File>>),
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome<()> {
+    let limits = Limits { filter_bytes_max: arguments.memory, ..Limits::default() };
+    let name = arguments.file.display();
+    let content = open(&arguments.file, &limits).map_err(|error| format!("{name}: {error}"))?;
+    let mut report = Report::default();
+    report.line("file", name.to_string()).field("file", name.to_string());
+    match content {
+        Content::Whole(format, filter) => describe(&mut report, format, &filter),
+        Content::Header(reader) => {
+            let spec = reader.spec();
+            report
+                .line("format", "native, header only: the keyed family needs its secret for the rest")
+                .line("filter", format!("{} of {} keys", spec.kind, grouped(spec.capacity.into())))
+                .field("format", "native")
+                .field("family", spec.family.name())
+                .field("kind", spec.kind.to_string())
+                .field("capacity", spec.capacity)
+                .field("error", spec.error);
+        }
+    }
+    report.print(arguments.json);
+    Ok(())
+}
+
+fn open(path: &Path, limits: &Limits) -> Outcome<Content> {
+    let file = || Ok::<_, std::io::Error>(BufReader::with_capacity(1 << 20, File::open(path)?));
+    let length = std::fs::metadata(path)?.len();
+    let mut start = [0; 8];
+    let read = file()?.read(&mut start)?;
+    if read == start.len() && native::is_native(&start) {
+        let reader = native::Reader::open(file()?, limits)?;
+        if reader.spec().family == Family::Keyed {
+            return Ok(Content::Header(reader));
+        }
+        return Ok(Content::Whole("native", reader.filter(None)?));
+    }
+    // Guava has no magic number, but its length follows from its header.
+    let words = u32::from_be_bytes([start[2], start[3], start[4], start[5]]);
+    if start[0] <= 1 && start[1] > 0 && length == 6 + 8 * u64::from(words) {
+        return Ok(Content::Whole("Guava", guava::read(file()?, limits)?));
+    }
+    // A recorded SCANDUMP begins with the cursor of the header, which is 1.
+    if start == 1_u64.to_le_bytes() {
+        return Ok(Content::Whole("RedisBloom chunks", read_chunks(file()?, limits)?));
+    }
+    Err("neither a native filter, nor a file of Guava's, nor recorded chunks of RedisBloom".into())
+}
+
+/// Records of cursor, length and data, as `BF.SCANDUMP` gave them.
+fn read_chunks(mut input: impl Read, limits: &Limits) -> Outcome<Filter> {
+    let mut loader: Option<redisbloom::Loader> = None;
+    while let Some((cursor, chunk)) = read_chunk(&mut input)? {
+        match &mut loader {
+            None => loader = Some(redisbloom::Loader::new(&chunk, limits)?),
+            // The cursor 0 marks the end.
+            Some(_) if cursor == 0 => break,
+            Some(loader) => loader.load(cursor, &chunk)?,
+        }
+    }
+    Ok(loader.ok_or("no chunk in it")?.finish()?)
+}
+
+/// A chunk and its cursor; nothing at the end of the file.
+fn read_chunk(input: &mut impl Read) -> Outcome<Option<(u64, Vec<u8>)>> {
+    let mut head = Vec::with_capacity(16);
+    input.by_ref().take(16).read_to_end(&mut head)?;
+    let Ok(head) = <[u8; 16]>::try_from(head.as_slice()) else {
+        return if head.is_empty() { Ok(None) } else { Err("a chunk's header is cut off".into()) };
+    };
+    let [cursor, length] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| head[at + i])));
+    if length > redisbloom::CHUNK_BYTES_MAX as u64 {
+        return Err(
+            format!("a chunk of {length} bytes, over the limit of {}", redisbloom::CHUNK_BYTES_MAX).into()
+        );
+    }
+    let mut chunk = Vec::new();
+    input.take(length).read_to_end(&mut chunk)?;
+    if (chunk.len() as u64) < length {
+        return Err("the last chunk is cut off".into());
+    }
+    Ok(Some((cursor, chunk)))
+}
+
+fn describe(report: &mut Report, format: &'static str, filter: &Filter) {
+    let (spec, stats) = (filter.spec(), filter.stats());
+    let geometry = match filter.geometry() {
+        Geometry::Blocked { cell_bits, banks, lines } => {
+            format!("{banks} x {} lines of 64 bytes, cells of {cell_bits} bits", grouped(lines.into()))
+        }
+        Geometry::Classic { bits, hashes } => format!("{} bits, {hashes} a key", grouped(bits.into())),
+    };
+    report
+        .line("format", format!("{format}, whole"))
+        .line(
+            "filter",
+            format!(
+                "{} of {} keys at an error rate of {}",
+                spec.kind,
+                grouped(spec.capacity.into()),
+                spec.error
+            ),
+        )
+        .line("layout", format!("{}: {geometry}; family {}", spec.layout, spec.family))
+        .line("bytes", format!("{} ({})", grouped(stats.bytes.into()), bytes(stats.bytes.into())))
+        .line(
+            "fill",
+            format!("{:.2} % of the cells, about {:.0} keys", stats.fill * 100.0, stats.cardinality),
+        )
+        .line("error now", format!("{:.3e}", stats.error))
+        .line("digest", format!("{:032x}", filter.digest()));
+    report
+        .field("format", format)
+        .field("kind", spec.kind.to_string())
+        .field("layout", spec.layout.to_string())
+        .field("family", spec.family.name())
+        .field("capacity", spec.capacity)
+        .field("error", spec.error)
+        .field("bytes", stats.bytes)
+        .field("fill", stats.fill)
+        .field("cardinality", stats.cardinality)
+        .field("error_now", stats.error)
+        .field("digest", format!("{:032x}", filter.digest()));
+}

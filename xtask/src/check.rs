@@ -1,0 +1,72 @@
+//! The gate and its mutating twin.
+
+use serde_json::Value;
+
+use crate::step::{Failure, command, exists, output, run};
+
+/// Workspaces of their own: built apart, so that rivals and fuzzers never reach users.
+const SIDE_WORKSPACES: [&str; 2] = ["bench/Cargo.toml", "fuzz/Cargo.toml"];
+
+/// Which of our crates each of them may depend on.
+const DIRECTIONS: [(&str, &[&str]); 3] =
+    [("umbel-filter", &[]), ("umbel", &["umbel-filter"]), ("xtask", &[])];
+
+pub(crate) fn check() -> Result<(), Failure> {
+    run("format", &mut command("cargo fmt --all --check"))?;
+    for manifest in SIDE_WORKSPACES {
+        run(
+            &format!("format of {manifest}"),
+            &mut command(&format!("cargo fmt --manifest-path {manifest} --check")),
+        )?;
+    }
+    run("clippy", &mut command("cargo clippy --workspace --all-targets --quiet -- -D warnings"))?;
+    run(
+        "clippy of bench",
+        &mut command("cargo clippy --manifest-path bench/Cargo.toml --quiet -- -D warnings"),
+    )?;
+    run(
+        "documentation",
+        command("cargo doc --workspace --no-deps --quiet").env("RUSTDOCFLAGS", "-D warnings"),
+    )?;
+    directions()?;
+    if exists("cargo-deny") {
+        run("licences", &mut command("cargo deny --all-features check"))?;
+    } else {
+        eprintln!("== licences: cargo-deny is not installed, not checked");
+    }
+    Ok(())
+}
+
+pub(crate) fn fix() -> Result<(), Failure> {
+    run("clippy", &mut command("cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged"))?;
+    run("format", &mut command("cargo fmt --all"))?;
+    for manifest in SIDE_WORKSPACES {
+        run(
+            &format!("format of {manifest}"),
+            &mut command(&format!("cargo fmt --manifest-path {manifest}")),
+        )?;
+    }
+    Ok(())
+}
+
+/// Dependencies between our crates go one way.
+fn directions() -> Result<(), Failure> {
+    eprintln!("== directions of dependency");
+    let metadata = output(&mut command("cargo metadata --format-version 1 --no-deps"))?;
+    let metadata: Value = serde_json::from_slice(&metadata)?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, allowed)) = DIRECTIONS.iter().find(|(ours, _)| *ours == name) else {
+            return Err(format!("{name} is not in the table of directions in xtask/src/check.rs").into());
+        };
+        let dependencies = package["dependencies"].as_array().into_iter().flatten();
+        for dependency in dependencies.filter_map(|dependency| dependency["name"].as_str()) {
+            let ours = DIRECTIONS.iter().any(|(name, _)| *name == dependency);
+            if ours && !allowed.contains(&dependency) {
+                return Err(format!("{name} may not depend on {dependency}").into());
+            }
+        }
+    }
+    Ok(())
+}

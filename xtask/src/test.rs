@@ -1,0 +1,51 @@
+//! All tests, with the tools that some of them need.
+
+use serde_json::Value;
+
+use crate::packages::{Need, install};
+use crate::step::{self, Failure, command, output, root};
+
+const NEEDS: [Need; 3] = [
+    Need::Program("java", "default-jdk-headless"),
+    Need::File("/usr/share/java/guava.jar", "libguava-java"),
+    Need::Program("valgrind", "valgrind"),
+];
+
+pub(crate) fn run() -> Result<(), Failure> {
+    install(&NEEDS)?;
+    step::run("tests", &mut command("cargo test --workspace"))?;
+    step::run(
+        "Java round trip",
+        &mut command("cargo test -p umbel-filter --test java -- --ignored --nocapture"),
+    )?;
+    interleavings()?;
+    memory_errors()
+}
+
+/// Loom explores what threads can do to the atomics; it replaces them, so it is a build of its own.
+fn interleavings() -> Result<(), Failure> {
+    let mut explore = command("cargo test -p umbel-filter --lib interleavings");
+    explore.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", root().join("target/loom"));
+    step::run("interleavings", &mut explore)
+}
+
+/// Valgrind watches every access of the unsafe module while it is compared with its safe twin.
+fn memory_errors() -> Result<(), Failure> {
+    let binary = test_binary("umbel-filter", "umbel_filter")?;
+    let mut watched = command("valgrind --quiet --error-exitcode=1");
+    watched.arg(binary).args(["--test-threads=1", "twins"]).env("PROPTEST_CASES", "24");
+    step::run("memory errors under valgrind", &mut watched)
+}
+
+/// The path of the test binary of a library.
+fn test_binary(package: &str, target: &str) -> Result<String, Failure> {
+    let build = format!("cargo test -p {package} --lib --no-run --message-format=json");
+    let messages = output(&mut command(&build))?;
+    let messages = String::from_utf8(messages)?;
+    let executable = messages.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let ours = message["target"]["name"] == target && message["profile"]["test"] == true;
+        message["executable"].as_str().filter(|_| ours).map(str::to_owned)
+    });
+    executable.ok_or_else(|| format!("cargo built no tests of {package}").into())
+}
