@@ -40,8 +40,12 @@ fn load_short(bytes: &[u8]) -> u64 {
 #[inline]
 pub(super) fn tail_words(key: &[u8]) -> (u64, u64) {
     let length = key.len() % 16;
-    if length >= 8 {
-        (load_u64(key, key.len() - length), load_tail(key, length - 8))
+    if let Some(last) = key.last_chunk::<16>() {
+        // Two shifts, because a tail of no bytes takes one by all 128 bits.
+        let tail = u128::from_le_bytes(*last) >> 1 >> (127 - 8 * length);
+        (tail as u64, (tail >> 64) as u64)
+    } else if length >= 8 {
+        (load_u64(key, 0), load_tail(key, length - 8))
     } else {
         (load_tail(key, length), 0)
     }

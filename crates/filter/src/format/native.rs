@@ -126,7 +126,7 @@ impl<R: Read> Reader<R> {
         header.resize(FIXED_BYTES + count as usize * PART_BYTES + SUM_BYTES, 0);
         source.exact(&mut header[FIXED_BYTES..])?;
         let (body, sum) = header.split_at(header.len() - SUM_BYTES);
-        if xxh3_64(body).to_le_bytes() != sum {
+        if differ(&xxh3_64(body).to_le_bytes(), sum) {
             return Err(source.corrupt("the checksum of the header does not match"));
         }
         let (spec, secret_check, parts) = parse(body).map_err(|why| source.corrupt(why))?;
@@ -165,7 +165,7 @@ impl<R: Read> Reader<R> {
                 number += 1;
             }
         }
-        if self.source.array()? != digest.digest128().to_le_bytes() {
+        if differ(&self.source.array::<16>()?, &digest.digest128().to_le_bytes()) {
             return Err(self.source.corrupt("the digest of the whole filter does not match"));
         }
         Ok(filter)
@@ -183,6 +183,11 @@ impl<R: Read> Reader<R> {
             _ => Err(self.source.corrupt(format!("{} arrays where one is due", self.parts.len()))),
         }
     }
+}
+
+/// Whether a checksum does not match. A fuzzer would hardly ever get past one, so there they all do.
+fn differ(computed: &[u8], stored: &[u8]) -> bool {
+    computed != stored && !cfg!(fuzzing)
 }
 
 /// The header of a filter: definition, arrays and the checksum of both.
@@ -362,7 +367,7 @@ impl Decoder {
         if unpacked != Some(length) {
             return Err(source.corrupt(format!("block {number} does not unpack to its {length} bytes")));
         }
-        if block_sum(number, block) != sum {
+        if differ(&block_sum(number, block).to_le_bytes(), &sum.to_le_bytes()) {
             return Err(source.corrupt(format!("the checksum of block {number} does not match")));
         }
         Ok((block, sum))

@@ -1,0 +1,45 @@
+//! Umbel measured against its rivals, and against what the machine can do at all.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `filters` | filters in process: speed, memory and error |
+//! | `measure` | clocks, medians and progress |
+//! | `huge_pages` | the allocator that gives rivals the pages that Umbel's arrays have |
+
+mod filters;
+mod huge_pages;
+mod measure;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static HEAP: huge_pages::HugePages = huge_pages::HugePages;
+
+/// Measures Umbel against its rivals.
+#[derive(Parser)]
+#[command(name = "bench")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Filters in process: fills and lookups, memory and error, targets.
+    Filters(filters::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Filters(options) => filters::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
