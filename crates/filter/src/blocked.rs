@@ -91,12 +91,23 @@ impl<const CELL: u32> Blocked<CELL> {
 
     #[inline]
     pub(crate) fn contains(&self, key: Fingerprint) -> bool {
-        self.kernel.run(Contains::<CELL> { banks: self.banks(), key })
+        self.banks().contains::<CELL, Kernel>(self.kernel, key)
     }
 
     #[inline]
     pub(crate) fn insert(&self, key: Fingerprint) -> bool {
-        self.kernel.run(Insert { filter: self, key })
+        self.insert_with(self.kernel, key)
+    }
+
+    #[inline(always)]
+    fn insert_with<M: Missing>(&self, test: M, mut key: Fingerprint) -> bool {
+        let banks = self.banks();
+        let mut new = false;
+        for bank in 0..self.banks {
+            new |= raise_line::<CELL, M>(test, &self.array, banks.line(bank, key), key.second);
+            key = key.rehashed();
+        }
+        new
     }
 
     /// Answers for a run of keys; `fetch` if nobody has asked for their lines yet.
@@ -258,20 +269,6 @@ impl Banks<'_> {
     }
 }
 
-struct Contains<'a, const CELL: u32> {
-    banks: Banks<'a>,
-    key: Fingerprint,
-}
-
-impl<const CELL: u32> Work for Contains<'_, CELL> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn with<M: Missing>(self, test: M) -> bool {
-        self.banks.contains::<CELL, M>(test, self.key)
-    }
-}
-
 struct ContainsRun<'a, const CELL: u32> {
     banks: Banks<'a>,
     keys: &'a [Fingerprint],
@@ -290,28 +287,6 @@ impl<const CELL: u32> Work for ContainsRun<'_, CELL> {
     }
 }
 
-struct Insert<'a, const CELL: u32> {
-    filter: &'a Blocked<CELL>,
-    key: Fingerprint,
-}
-
-impl<const CELL: u32> Work for Insert<'_, CELL> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn with<M: Missing>(self, test: M) -> bool {
-        let Self { filter, mut key } = self;
-        let banks = filter.banks();
-        let mut new = false;
-        for bank in 0..banks.banks {
-            let line = banks.line(bank, key);
-            new |= raise_line::<CELL, M>(test, &filter.array, line, key.second);
-            key = key.rehashed();
-        }
-        new
-    }
-}
-
 struct InsertRun<'a, const CELL: u32> {
     filter: &'a Blocked<CELL>,
     keys: &'a [Fingerprint],
@@ -325,7 +300,7 @@ impl<const CELL: u32> Work for InsertRun<'_, CELL> {
     #[inline(always)]
     fn with<M: Missing>(self, test: M) {
         run_ahead(self.filter.banks(), self.keys, self.fetch, self.new, |key| {
-            Insert { filter: self.filter, key }.with(test)
+            self.filter.insert_with(test, key)
         });
     }
 }

@@ -85,7 +85,8 @@ impl Classic {
         }
     }
 
-    #[inline]
+    // Kept out of `Filter::contains`, whose native path would save registers for it.
+    #[inline(never)]
     pub(crate) fn contains(&self, key: Fingerprint) -> bool {
         self.positions(key).all(|position| {
             self.array.word(position / 64).load(Ordering::Relaxed) >> (position % 64) & 1 == 1
@@ -93,7 +94,7 @@ impl Classic {
     }
 
     /// Sets a key's bits; true if any of them was not set.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn insert(&self, key: Fingerprint) -> bool {
         let mut new = false;
         for position in self.positions(key) {

@@ -71,6 +71,7 @@ impl Kernel {
         Self::all().next().unwrap_or(Self::Scalar(Scalar))
     }
 
+    /// Does all of some work with the chosen instruction set.
     #[inline]
     pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
         match self {
@@ -79,6 +80,20 @@ impl Kernel {
             Self::Avx2(test) => test.run(work),
             #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
             Self::Avx512(test) => test.run(work),
+        }
+    }
+}
+
+/// For a single question: chosen at each, at the price of a call.
+impl Missing for Kernel {
+    #[inline(always)]
+    fn missing<const CELL: u32>(self, line: &Line, second: u64) -> u8 {
+        match self {
+            Self::Scalar(test) => test.missing::<CELL>(line, second),
+            #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+            Self::Avx2(test) => test.missing::<CELL>(line, second),
+            #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+            Self::Avx512(test) => test.missing::<CELL>(line, second),
         }
     }
 }

@@ -44,7 +44,9 @@ impl Memory {
 
     fn mapped(bytes: u64) -> io::Result<Backing> {
         let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
-        let whole = bytes.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+        // Whole huge pages, and one more to find the first of them in.
+        let pages = bytes.div_ceil(HUGE_PAGE_BYTES) + 1;
+        let whole = pages.checked_mul(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let map = MmapRaw::from(MmapOptions::new().len(whole).map_anon()?);
         // Without huge pages the filter is slower, not wrong.
         #[cfg(target_os = "linux")]
@@ -64,7 +66,7 @@ impl Deref for Memory {
             Backing::Mapped { map, offset, lines } => {
                 debug_assert!(*offset + lines * LINE_BYTES as usize <= map.len());
                 // SAFETY: the mapping is private to this value, lives as long as it, is longer than `lines` lines
-                // by one huge page, and `offset` lies within that page at a multiple of the line's alignment.
+                // by a huge page or more, and `offset` lies within that page at a multiple of the line's alignment.
                 // Zero bytes are valid atomics, and atomics may be shared.
                 unsafe { slice::from_raw_parts(map.as_ptr().add(*offset).cast(), *lines) }
             }
