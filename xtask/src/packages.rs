@@ -1,33 +1,24 @@
 //! What the tests need besides Rust, from Debian's packages.
 
-use std::path::Path;
-
 use crate::step::{Failure, command, exists, run};
 
-/// How to tell that something is there, and the package that brings it.
-pub(crate) enum Need {
-    Program(&'static str, &'static str),
-    File(&'static str, &'static str),
+/// Something that a test needs.
+pub(crate) struct Need {
+    /// A command that succeeds where it is there.
+    pub(crate) check: &'static str,
+    /// The package that brings it.
+    pub(crate) package: &'static str,
 }
 
 impl Need {
-    fn package(&self) -> &'static str {
-        match self {
-            Self::Program(_, package) | Self::File(_, package) => package,
-        }
-    }
-
     fn is_met(&self) -> bool {
-        match self {
-            Self::Program(program, _) => exists(program),
-            Self::File(path, _) => Path::new(path).exists(),
-        }
+        command(self.check).output().is_ok_and(|output| output.status.success())
     }
 }
 
 /// Installs what is missing; where that cannot be, says what to install.
 pub(crate) fn install(needs: &[Need]) -> Result<(), Failure> {
-    let missing: Vec<_> = needs.iter().filter(|need| !need.is_met()).map(Need::package).collect();
+    let missing: Vec<_> = needs.iter().filter(|need| !need.is_met()).map(|need| need.package).collect();
     if missing.is_empty() {
         return Ok(());
     }

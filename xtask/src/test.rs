@@ -1,25 +1,38 @@
 //! All tests, with the tools that some of them need.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::packages::{Need, install};
 use crate::step::{self, Failure, command, output, root};
 
-const NEEDS: [Need; 3] = [
-    Need::Program("java", "default-jdk-headless"),
-    Need::File("/usr/share/java/guava.jar", "libguava-java"),
-    Need::Program("valgrind", "valgrind"),
+const NEEDS: [Need; 5] = [
+    Need { check: "java -version", package: "default-jdk-headless" },
+    Need { check: "test -e /usr/share/java/guava.jar", package: "libguava-java" },
+    Need { check: "python3 -m ensurepip --version", package: "python3-venv" },
+    Need { check: "go version", package: "golang-go" },
+    Need { check: "valgrind --version", package: "valgrind" },
 ];
 
 pub(crate) fn run() -> Result<(), Failure> {
     install(&NEEDS)?;
     step::run("tests", &mut command("cargo test --workspace"))?;
-    step::run(
-        "Java round trip",
-        &mut command("cargo test -p umbel-filter --test java -- --ignored --nocapture"),
-    )?;
+    languages()?;
     interleavings()?;
     memory_errors()
+}
+
+/// Filters go to Java, Python and Go and back.
+fn languages() -> Result<(), Failure> {
+    let environment = root().join("target/python");
+    if !environment.join("bin/python").exists() {
+        step::run("Python environment", command("python3 -m venv").arg(&environment))?;
+    }
+    let mut install = Command::new(environment.join("bin/pip"));
+    step::run("bloomfilter-py", install.args(["install", "--quiet", "bloomfilter-py==2.0.0"]))?;
+    let mut tests = command("cargo test -p umbel-filter --test languages -- --ignored --nocapture");
+    step::run("other languages", tests.env("UMBEL_PYTHON", environment.join("bin/python")))
 }
 
 /// Loom explores what threads can do to the atomics; it replaces them, so it is a build of its own.

@@ -1,4 +1,4 @@
-//! One filter in two languages: Guava itself, run by the machine's Java, reads what we write and writes what we read.
+//! One filter in several languages: Guava itself writes what we read and reads what we write, and so do Python and Go.
 
 mod common;
 
@@ -11,16 +11,26 @@ use umbel_filter::{Family, Filter, Hasher, Layout, Limits, Spec};
 
 const GUAVA: &str = "/usr/share/java/guava.jar";
 
-/// Runs the Java side and returns what it prints.
-fn java(arguments: &[&str]) -> String {
-    let output = Command::new("java")
-        .args(["-cp", GUAVA])
-        .arg(fixture("programs/GuavaPeer.java"))
-        .args(arguments)
-        .output()
-        .expect("java runs");
+/// Runs a program of another language and returns what it prints.
+fn run(command: &mut Command, arguments: &[&str]) -> String {
+    let output = command.args(arguments).output().expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn java(arguments: &[&str]) -> String {
+    let program = fixture("programs/GuavaPeer.java");
+    run(Command::new("java").args(["-cp", GUAVA]).arg(program), arguments)
+}
+
+/// A Python that has bloomfilter-py.
+fn python(arguments: &[&str]) -> String {
+    let python = std::env::var("UMBEL_PYTHON").expect("UMBEL_PYTHON names a Python with bloomfilter-py");
+    run(Command::new(python).arg(fixture("programs/guava_reader.py")), arguments)
+}
+
+fn go(arguments: &[&str]) -> String {
+    run(Command::new("go").arg("run").arg(fixture("programs/guava_reader.go")), arguments)
 }
 
 /// A file that is gone when the test ends.
@@ -48,7 +58,7 @@ fn write_hex(path: &Path, keys: &[Vec<u8>]) {
 }
 
 #[test]
-#[ignore = "needs Java and Guava; `cargo xtask test` installs them"]
+#[ignore = "needs Java, Python and Go; `cargo xtask test` installs what they need"]
 fn fingerprints_are_guavas() {
     let hasher = Hasher::new(Family::Murmur3, None).unwrap();
     let printed = java(&["fingerprints", fixture("families/keys.hex").to_str().unwrap()]);
@@ -62,7 +72,7 @@ fn fingerprints_are_guavas() {
 }
 
 #[test]
-#[ignore = "needs Java and Guava; `cargo xtask test` installs them"]
+#[ignore = "needs Java, Python and Go; `cargo xtask test` installs what they need"]
 fn filters_go_both_ways() {
     let mut asked = family_keys();
     asked.dedup();
@@ -89,11 +99,14 @@ fn filters_go_both_ways() {
         let mut answers = Vec::new();
         read.contains_batch(&asked, &mut answers);
         let answers: String = answers.iter().map(|answer| if *answer { '1' } else { '0' }).collect();
-        let java_answers = java(&["answers", from_rust.text(), asked_hex.text()]);
-        assert_eq!(java_answers.trim(), answers);
+        let question = [from_rust.text(), asked_hex.text()];
+        assert_eq!(java(&[&["answers"][..], &question].concat()).trim(), answers, "Java");
+        assert_eq!(python(&question).trim(), answers, "Python");
+        assert_eq!(go(&question).trim(), answers, "Go");
         let maybe = answers.bytes().filter(|answer| *answer == b'1').count();
         println!(
-            "Java: error {error}: {} keys in {} bytes; {} answers the same on both sides, {} maybe of which {} false",
+            "error {error}: {} keys, the same {} bytes from Java and from us; {} answers the same in Java, Python, Go and here: \
+             {} maybe, of which {} false",
             added.len(),
             bytes.len(),
             asked.len(),

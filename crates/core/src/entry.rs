@@ -1,0 +1,140 @@
+//! Entries: what stands in the log. `docs/formats.md` draws them.
+
+use bytes::Bytes;
+use umbel_filter::Fingerprint;
+
+use crate::limits::{ENTRY_BYTES_MAX, FINGERPRINTS_MAX};
+use crate::{Error, Result};
+
+const VERSION: u8 = 1;
+const HEADER_BYTES: usize = 32;
+const SUM_BYTES: usize = 4;
+const FINGERPRINT_BYTES: usize = 16;
+
+/// A batch of work on one filter in one slot: all of it takes effect at one place in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The filter; for [`Operation::Define`], the one that is made.
+    pub filter: u64,
+    /// The slot that all of it belongs to.
+    pub slot: u16,
+    /// Who asked. A retry comes with the same session and sequence, and has no second effect.
+    pub request: Request,
+    /// What to do.
+    pub operation: Operation,
+}
+
+/// The identity of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Request {
+    /// The client, for as long as it counts its requests; 0 for nobody, whose requests are never retried.
+    pub session: u64,
+    /// The number of the request in its session.
+    pub sequence: u64,
+}
+
+/// What an entry does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Adds keys.
+    Add(Vec<Fingerprint>),
+    /// Takes keys out, each once.
+    Remove(Vec<Fingerprint>),
+    /// Makes a filter, or gives it a new definition; the bytes are the definition's own format.
+    Define(Bytes),
+    /// Removes the filter.
+    Drop,
+    /// Forgets all keys of the filter.
+    Clear,
+    /// Does nothing, at a place that is known then.
+    Barrier,
+}
+
+/// Tags of the operations.
+mod tag {
+    pub(super) const ADD: u8 = 1; // persisted, as all tags here
+    pub(super) const REMOVE: u8 = 2;
+    pub(super) const DEFINE: u8 = 3;
+    pub(super) const DROP: u8 = 4;
+    pub(super) const CLEAR: u8 = 5;
+    pub(super) const BARRIER: u8 = 6;
+}
+
+impl Entry {
+    /// The bytes to append.
+    pub fn encode(&self) -> Result<Bytes> {
+        let (tag, count) = match &self.operation {
+            Operation::Add(keys) => (tag::ADD, keys.len()),
+            Operation::Remove(keys) => (tag::REMOVE, keys.len()),
+            Operation::Define(definition) => (tag::DEFINE, definition.len()),
+            Operation::Drop => (tag::DROP, 0),
+            Operation::Clear => (tag::CLEAR, 0),
+            Operation::Barrier => (tag::BARRIER, 0),
+        };
+        let body_bytes = match &self.operation {
+            Operation::Add(_) | Operation::Remove(_) => count.saturating_mul(FINGERPRINT_BYTES),
+            _ => count,
+        };
+        if body_bytes > ENTRY_BYTES_MAX - HEADER_BYTES - SUM_BYTES {
+            return Err(Error::Invalid(format!(
+                "an entry with {count} keys or bytes; at most {FINGERPRINTS_MAX} keys fit"
+            )));
+        }
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + body_bytes + SUM_BYTES);
+        bytes.extend([VERSION, tag]);
+        bytes.extend(self.slot.to_le_bytes());
+        bytes.extend((count as u32).to_le_bytes());
+        bytes.extend(self.filter.to_le_bytes());
+        bytes.extend(self.request.session.to_le_bytes());
+        bytes.extend(self.request.sequence.to_le_bytes());
+        match &self.operation {
+            Operation::Add(keys) | Operation::Remove(keys) => {
+                keys.iter().for_each(|key| bytes.extend(key.to_bytes()));
+            }
+            Operation::Define(definition) => bytes.extend(definition),
+            Operation::Drop | Operation::Clear | Operation::Barrier => {}
+        }
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        Ok(bytes.into())
+    }
+
+    /// Reads what [`encode`](Self::encode) gave.
+    pub fn decode(bytes: &Bytes) -> Result<Self> {
+        let corrupt = |why: &str| Err(Error::Corrupt(format!("an entry of {} bytes: {why}", bytes.len())));
+        if bytes.len() < HEADER_BYTES + SUM_BYTES {
+            return corrupt("it is shorter than any");
+        }
+        let (content, sum) = bytes.split_at(bytes.len() - SUM_BYTES);
+        if crc32c::crc32c(content).to_le_bytes() != sum {
+            return corrupt("its checksum does not match");
+        }
+        if content[0] != VERSION {
+            return corrupt("it has another version");
+        }
+        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| content[at + i]));
+        let count = u32::from_le_bytes(std::array::from_fn(|i| content[4 + i])) as usize;
+        let body = bytes.slice(HEADER_BYTES..bytes.len() - SUM_BYTES);
+        let keys = || {
+            let (keys, rest) = body.as_chunks::<FINGERPRINT_BYTES>();
+            (rest.is_empty() && keys.len() == count)
+                .then(|| keys.iter().map(|key| Fingerprint::from_bytes(*key)).collect())
+        };
+        let bare = |operation| (count == 0 && body.is_empty()).then_some(operation);
+        let operation = match content[1] {
+            tag::ADD => keys().map(Operation::Add),
+            tag::REMOVE => keys().map(Operation::Remove),
+            tag::DEFINE => (body.len() == count).then(|| Operation::Define(body.clone())),
+            tag::DROP => bare(Operation::Drop),
+            tag::CLEAR => bare(Operation::Clear),
+            tag::BARRIER => bare(Operation::Barrier),
+            _ => return corrupt("it asks for an unknown operation"),
+        };
+        let Some(operation) = operation else { return corrupt("its length is not what its count says") };
+        Ok(Self {
+            filter: long(8),
+            slot: u16::from_le_bytes([content[2], content[3]]),
+            request: Request { session: long(16), sequence: long(24) },
+            operation,
+        })
+    }
+}

@@ -1,0 +1,20 @@
+//! The engine of Umbel: a log of fingerprints, and everything that is folded from it.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`log`] | the seam to a message log, its contract as a suite, the log in files |
+//! | [`entry`] | what stands in the log: batches of fingerprints, and definitions |
+//! | [`disk`] | the seam to files, with a disk that can fail on purpose |
+//!
+//! The crate names no broker, no HTTP and no RESP.
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
+
+pub mod disk;
+pub mod entry;
+mod error;
+pub mod limits;
+pub mod log;
+mod position;
+
+pub use error::{Error, Result};
+pub use position::Position;

@@ -1,0 +1,12 @@
+//! All limits of this crate, in one place.
+
+/// Largest entry of a log.
+pub const ENTRY_BYTES_MAX: usize = 1 << 20;
+/// Most partitions of a log.
+pub const PARTITIONS_MAX: u32 = 4096;
+/// Smallest segment of a file log: it has to hold an entry.
+pub const SEGMENT_BYTES_MIN: u64 = 2 << 20;
+/// Largest segment of a file log.
+pub const SEGMENT_BYTES_MAX: u64 = 256 << 20;
+/// Most fingerprints in one entry.
+pub const FINGERPRINTS_MAX: usize = (ENTRY_BYTES_MAX - 36) / 16;

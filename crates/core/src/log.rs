@@ -1,0 +1,79 @@
+//! The log: the truth of every filter.
+
+mod file;
+mod memory;
+pub mod suite;
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+pub use file::{Durability, FileLog, Settings};
+pub use memory::MemoryLog;
+
+use crate::limits::ENTRY_BYTES_MAX;
+use crate::{Error, Position, Result};
+
+/// Partitions of entries, each in an order that never changes.
+///
+/// ```text
+///  [ trimmed | readable .......... | not written ]
+///            ^ oldest              ^ tail            positions grow to the right
+/// ```
+///
+/// - `append` returns only when the entries are as durable as the log promises. They stand next to each other, in the order
+///   given, and in every partition all readers see the same order.
+/// - If `append` fails, none, some or all of the entries may be in the log, or come into it later: that is what sessions and
+///   sequence numbers in the entries are for.
+/// - An entry's position is greater than that of every entry before it, and is never given to another one, not even after a
+///   crash.
+/// - `read` after a position gives the entries behind it, without a gap, or [`Error::Trimmed`](crate::Error::Trimmed) if some of
+///   them are gone. It never gives bytes that differ from what was appended.
+/// - `trim` may keep more than asked.
+#[async_trait]
+pub trait Log: Debug + Send + Sync + 'static {
+    /// The number of partitions, fixed when the log was made.
+    fn partitions(&self) -> u32;
+
+    /// Appends entries durably and gives the position of each.
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>>;
+
+    /// The entries after `after`, in order, as many as fit into about `bytes_max` bytes but at least one if there is one.
+    async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>>;
+
+    /// Where the partition begins and ends.
+    async fn bounds(&self, partition: u32) -> Result<Bounds>;
+
+    /// Lets go of the entries up to and with position `upto`.
+    async fn trim(&self, partition: u32, upto: Position) -> Result<()>;
+}
+
+/// An entry as read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The place right after the entry.
+    pub position: Position,
+    /// The entry.
+    pub entry: Bytes,
+}
+
+/// The readable part of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Reading after this position gives the oldest entry there is.
+    pub oldest: Position,
+    /// The position of the newest entry.
+    pub tail: Position,
+}
+
+/// What every log checks before it takes entries.
+pub(crate) fn check_entries(entries: &[Bytes]) -> Result<()> {
+    match entries.iter().find(|entry| entry.is_empty() || entry.len() > ENTRY_BYTES_MAX) {
+        Some(entry) => Err(Error::Invalid(format!(
+            "an entry of {} bytes; it must be 1 to {ENTRY_BYTES_MAX}",
+            entry.len()
+        ))),
+        None => Ok(()),
+    }
+}

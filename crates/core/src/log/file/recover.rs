@@ -1,0 +1,177 @@
+//! Where a partition ends, after whatever happened to it.
+//!
+//! The end is the first place where no frame follows. What stands behind it decides what to make of it: nothing, or frames that
+//! were written while that place was not yet known to be on the disk, is what a crash leaves, and is cut off. A frame written
+//! when that place *was* known to be on the disk means that bytes were damaged later: then nothing is cut, and the log is
+//! refused with the name of the file and the place.
+
+use super::frame::{self, ALIGNMENT, Kind, NoFrame};
+use super::segment::{HEADER_BYTES, Segment, Step};
+use crate::disk::Disk;
+use crate::{Error, Result};
+
+/// What is known of a partition after it was opened.
+#[derive(Debug)]
+pub(super) struct Recovered {
+    /// Whole segments, in order; those but the last are finished. The last one has its end set if it is, too.
+    pub(super) segments: Vec<Segment>,
+    /// Where the next frame goes.
+    pub(super) tail: u64,
+    /// The checksum of the last frame.
+    pub(super) chain: u32,
+    /// The end of the last entry that was seen, or a later place.
+    pub(super) last_entry: u64,
+    /// Whether the log was closed in good order: no position can have been given out that is not in it.
+    pub(super) clean: bool,
+}
+
+/// Finds the end of a partition and cuts off what a crash left behind it.
+pub(super) fn recover(disk: &dyn Disk, mut segments: Vec<Segment>) -> Result<Recovered> {
+    let (first, mut chain) = first_to_scan(&mut segments)?;
+    let mut clean = true;
+    let mut tail = segments.get(first).map_or(0, |segment| segment.start);
+    let mut last_entry = tail;
+    for index in first..segments.len() {
+        let scanned = scan(&segments[index], &mut chain)?;
+        tail = scanned.end;
+        last_entry = scanned.last_entry.unwrap_or(last_entry);
+        clean = scanned.closed && !scanned.torn;
+        let finished = scanned.finished;
+        segments[index].end = finished.then_some(tail);
+        let newest = index + 1 == segments.len();
+        if !newest && finished {
+            continue;
+        }
+        // The log ends here. Nothing that is known to have been on the disk may follow.
+        refuse_damage(&segments[index..], tail)?;
+        for later in segments.drain(index + 1..) {
+            disk.remove(&later.path).map_err(|error| later.failed("remove", &error))?;
+            clean = false;
+        }
+        if !finished {
+            blank_rest(&segments[index], tail, scanned.torn)?;
+        }
+        break;
+    }
+    Ok(Recovered { segments, tail, chain: chain.unwrap_or(0), last_entry, clean })
+}
+
+/// The segment to begin with, and the checksum of the frame before it. Segments before it end with their last frame in order;
+/// what is inside them is checked when it is read.
+fn first_to_scan(segments: &mut [Segment]) -> Result<(usize, Option<u32>)> {
+    for index in (1..segments.len()).rev() {
+        let (before, _) = segments.split_at_mut(index);
+        let segment = &mut before[index - 1];
+        let length = segment.file.length().map_err(|error| segment.failed("open", &error))?;
+        let end = (segment.start + length).saturating_sub(HEADER_BYTES);
+        let Some(last) = end.checked_sub(frame::HEADER_BYTES as u64).filter(|last| *last >= segment.start)
+        else {
+            continue;
+        };
+        if let Step::Frame(header, _) = segment.frames(last).next()?
+            && header.kind == Kind::End
+        {
+            finish_all(&mut segments[..index])?;
+            return Ok((index, Some(header.sum)));
+        }
+    }
+    Ok((0, None))
+}
+
+/// Sets the ends of segments that are finished and cut to their length.
+fn finish_all(segments: &mut [Segment]) -> Result<()> {
+    for segment in segments {
+        let length = segment.file.length().map_err(|error| segment.failed("open", &error))?;
+        segment.end = Some(segment.start + length.saturating_sub(HEADER_BYTES));
+    }
+    Ok(())
+}
+
+struct Scanned {
+    end: u64,
+    last_entry: Option<u64>,
+    finished: bool,
+    closed: bool,
+    /// Something stands where the next frame would.
+    torn: bool,
+}
+
+fn scan(segment: &Segment, chain: &mut Option<u32>) -> Result<Scanned> {
+    let mut frames = segment.frames(segment.start);
+    let mut scanned =
+        Scanned { end: segment.start, last_entry: None, finished: false, closed: false, torn: false };
+    loop {
+        scanned.end = frames.offset();
+        let header = match frames.next()? {
+            Step::Frame(header, _) if chain.is_none_or(|chain| chain == header.previous) => header,
+            Step::Frame(..) => {
+                scanned.torn = true;
+                break;
+            }
+            Step::None(none) => {
+                scanned.torn = !matches!(none, NoFrame::Blank | NoFrame::Cut(frame::HEADER_BYTES));
+                break;
+            }
+        };
+        *chain = Some(header.sum);
+        scanned.closed = header.kind == Kind::Close;
+        match header.kind {
+            Kind::Entry => scanned.last_entry = Some(frames.offset()),
+            Kind::Mark | Kind::Close => {}
+            Kind::End => {
+                scanned.end = frames.offset();
+                scanned.finished = true;
+                return Ok(scanned);
+            }
+        }
+    }
+    // The space of an unfinished segment was reserved and made durable before it got its name.
+    let length = segment.file.length().map_err(|error| segment.failed("open", &error))?;
+    if length < segment.reserved {
+        let why = format!("the file was cut: it has {length} bytes of {}", segment.reserved);
+        return Err(segment.corrupt(scanned.end, &why));
+    }
+    Ok(scanned)
+}
+
+/// Looks for frames behind `end` that were written when `end` was already on the disk.
+fn refuse_damage(segments: &[Segment], end: u64) -> Result<()> {
+    let Some(damaged) = segments.first() else { return Ok(()) };
+    for segment in segments {
+        let mut bytes = Vec::new();
+        let start = if segment.start == damaged.start { end } else { segment.start };
+        let length = segment.file.length().map_err(|error| segment.failed("open", &error))?;
+        bytes.resize(length.saturating_sub(segment.place_of(start)) as usize, 0);
+        let read = segment.file.read_at(&mut bytes, segment.place_of(start));
+        bytes.truncate(read.map_err(|error| segment.failed("read", &error))?);
+        for at in (0..bytes.len()).step_by(ALIGNMENT) {
+            if let Ok(header) = frame::decode(&bytes[at..])
+                && header.offset == start + at as u64
+                && header.synced > end
+            {
+                let why = format!(
+                    "damaged: it was on the disk when the frame at offset {} was written",
+                    header.offset
+                );
+                return Err(damaged.corrupt(end, &why));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes the space behind `end` blank again, so that a later look finds there only what was written later.
+fn blank_rest(segment: &Segment, end: u64, torn: bool) -> Result<()> {
+    if !torn {
+        return Ok(());
+    }
+    let blank = || {
+        segment.file.set_length(segment.place_of(end))?;
+        segment.file.allocate(segment.reserved)?;
+        segment.file.sync()
+    };
+    blank().map_err(|error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::StorageFull => segment.failed("restore", &error),
+        _ => Error::Closed(format!("cannot restore {}: {error}", segment.path.display())),
+    })
+}

@@ -1,0 +1,66 @@
+//! Entries survive their bytes, and nothing else passes for one.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use umbel_core::entry::{Entry, Operation, Request};
+use umbel_core::limits::FINGERPRINTS_MAX;
+use umbel_filter::Fingerprint;
+
+fn operations() -> impl Strategy<Value = Operation> {
+    let key = any::<(u64, u64)>().prop_map(|(first, second)| Fingerprint { first, second });
+    let keys = prop::collection::vec(key, 0..50);
+    prop_oneof![
+        keys.clone().prop_map(Operation::Add),
+        keys.prop_map(Operation::Remove),
+        prop::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| Operation::Define(bytes.into())),
+        Just(Operation::Drop),
+        Just(Operation::Clear),
+        Just(Operation::Barrier),
+    ]
+}
+
+fn entries() -> impl Strategy<Value = Entry> {
+    (any::<(u64, u16, u64, u64)>(), operations()).prop_map(
+        |((filter, slot, session, sequence), operation)| Entry {
+            filter,
+            slot,
+            request: Request { session, sequence },
+            operation,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn an_entry_survives_its_bytes(entry in entries()) {
+        prop_assert_eq!(Entry::decode(&entry.encode().unwrap()).unwrap(), entry);
+    }
+
+    #[test]
+    fn damage_is_noticed(entry in entries(), bit: usize, cut: usize) {
+        let bytes = entry.encode().unwrap();
+        let mut flipped = bytes.to_vec();
+        let bit = bit % (bytes.len() * 8);
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(Entry::decode(&flipped.into()).is_err());
+        prop_assert!(Entry::decode(&bytes.slice(..cut % bytes.len())).is_err());
+    }
+
+    #[test]
+    fn noise_is_refused(noise in prop::collection::vec(any::<u8>(), 0..100)) {
+        prop_assert!(Entry::decode(&Bytes::from(noise)).is_err());
+    }
+}
+
+#[test]
+fn an_entry_that_is_too_large_is_refused() {
+    let with = |keys| Entry {
+        filter: 1,
+        slot: 2,
+        request: Request::default(),
+        operation: Operation::Add(vec![Fingerprint::default(); keys]),
+    };
+    assert!(with(FINGERPRINTS_MAX).encode().is_ok());
+    let error = with(FINGERPRINTS_MAX + 1).encode().unwrap_err().to_string();
+    assert!(error.contains("65533"), "{error}");
+}
