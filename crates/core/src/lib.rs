@@ -4,17 +4,21 @@
 //! | --- | --- |
 //! | [`log`] | the seam to a message log, its contract as a suite, the log in files |
 //! | [`entry`] | what stands in the log: batches of fingerprints, and definitions |
+//! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
+//! | [`clock`] | the seam to time |
 //! | [`disk`] | the seam to files, with a disk that can fail on purpose |
 //!
 //! The crate names no broker, no HTTP and no RESP.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
+pub mod clock;
 pub mod disk;
 pub mod entry;
 mod error;
 pub mod limits;
 pub mod log;
 mod position;
+pub mod registry;
 
 pub use error::{Error, Result};
 pub use position::Position;

@@ -10,3 +10,11 @@ pub const SEGMENT_BYTES_MIN: u64 = 2 << 20;
 pub const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 /// Most fingerprints in one entry.
 pub const FINGERPRINTS_MAX: usize = (ENTRY_BYTES_MAX - 36) / 16;
+/// Longest name in a registry.
+pub const REGISTRY_KEY_BYTES_MAX: usize = 512;
+/// Largest value in a registry: what etcd and ZooKeeper take, less their overhead.
+pub const REGISTRY_VALUE_BYTES_MAX: usize = 1_000_000;
+/// Most names in the embedded registry.
+pub const REGISTRY_NAMES_MAX: usize = 100_000;
+/// Largest file of the embedded registry.
+pub const REGISTRY_BYTES_MAX: usize = 256 << 20;
