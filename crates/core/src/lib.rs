@@ -3,6 +3,8 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`log`] | the seam to a message log, its contract as a suite, the log in files |
+//! | [`fold`] | what a slot's log comes to, entry by entry |
+//! | [`definition`] | what a filter is, as the log defines it |
 //! | [`entry`] | what stands in the log: batches of fingerprints, and definitions |
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
 //! | [`clock`] | the seam to time |
@@ -12,9 +14,11 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
 pub mod clock;
+pub mod definition;
 pub mod disk;
 pub mod entry;
 mod error;
+pub mod fold;
 pub mod limits;
 pub mod log;
 mod position;

@@ -18,3 +18,9 @@ pub const REGISTRY_VALUE_BYTES_MAX: usize = 1_000_000;
 pub const REGISTRY_NAMES_MAX: usize = 100_000;
 /// Largest file of the embedded registry.
 pub const REGISTRY_BYTES_MAX: usize = 256 << 20;
+/// Longest name of a filter.
+pub const FILTER_NAME_BYTES_MAX: usize = 1024;
+/// Most sessions that a slot remembers.
+pub const SESSIONS_MAX: usize = 4096;
+/// Most bytes of answers that a slot remembers for its sessions.
+pub const SESSION_ANSWER_BYTES_MAX: usize = 1 << 20;

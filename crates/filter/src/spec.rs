@@ -122,6 +122,42 @@ impl Spec {
     }
 }
 
+/// The stored form, which formats contain; `docs/formats.md` draws it.
+impl Spec {
+    /// Bytes of the stored form.
+    pub const BYTES: usize = 24;
+
+    /// The stored form.
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let (layout, expansion) = self.layout.tag();
+        let mut bytes = [0; Self::BYTES];
+        bytes[..3].copy_from_slice(&[layout, self.family as u8, self.kind.cell_bits() as u8]);
+        bytes[4..8].copy_from_slice(&expansion.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.capacity.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.error.to_le_bytes());
+        bytes
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) gave, and checks it.
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Result<Self> {
+        let unknown = |what: &'static str, tag: u8| Error::invalid(what, format!("unknown tag {tag}"));
+        let [layout, family, cell_bits, reserved] = [bytes[0], bytes[1], bytes[2], bytes[3]];
+        if reserved != 0 {
+            return Err(Error::invalid("spec", "a reserved byte is not zero"));
+        }
+        let expansion = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
+        let spec = Self {
+            kind: Kind::from_cell_bits(cell_bits).ok_or_else(|| unknown("kind", cell_bits))?,
+            layout: Layout::from_tag(layout, expansion).ok_or_else(|| unknown("layout", layout))?,
+            family: Family::from_tag(family).ok_or_else(|| unknown("family", family))?,
+            capacity: u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i])),
+            error: f64::from_le_bytes(std::array::from_fn(|i| bytes[16 + i])),
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+}
+
 /// Not-a-number fails here too, because it is in no range.
 pub(crate) fn check_error_rate(error: f64) -> Result<()> {
     if (ERROR_MIN..=ERROR_MAX).contains(&error) {
@@ -156,6 +192,25 @@ impl Layout {
             Self::RedisBloom { .. } => Some(Family::RedisBloom),
             Self::Redisson => Some(Family::Redisson),
         }
+    }
+}
+
+impl Layout {
+    /// The tag, and the expansion of a chain.
+    fn tag(self) -> (u8, u32) {
+        match self {
+            Self::Blocked => (1, 0), // persisted, as all tags here
+            Self::Guava => (2, 0),
+            Self::RedisBloom { expansion } => (3, expansion.unwrap_or(0)),
+            Self::Redisson => (4, 0),
+            Self::Guava32 => (5, 0),
+        }
+    }
+
+    fn from_tag(tag: u8, expansion: u32) -> Option<Self> {
+        let chain = Self::RedisBloom { expansion: (expansion != 0).then_some(expansion) };
+        let all = [Self::Blocked, Self::Guava, chain, Self::Redisson, Self::Guava32];
+        all.into_iter().find(|layout| layout.tag() == (tag, expansion))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::chain::{Chain, Link};
 use crate::filter::{Body, Part, blocks_of};
 use crate::limits::{BANKS_MAX, HASHES_MAX};
 use crate::sizing::Geometry;
-use crate::{Error, Family, Filter, Hasher, Kind, Layout, Limits, Result, Secret, Spec};
+use crate::{Error, Filter, Hasher, Layout, Limits, Result, Secret, Spec};
 
 const FORMAT: &str = "native";
 /// The high bit and both line ends show at once when a transfer treated the file as text.
@@ -193,15 +193,11 @@ fn differ(computed: &[u8], stored: &[u8]) -> bool {
 /// The header of a filter: definition, arrays and the checksum of both.
 pub(crate) fn header(filter: &Filter, parts: &[Part<'_>]) -> Vec<u8> {
     let spec = filter.spec();
-    let (layout, expansion) = layout_tag(spec.layout);
     let mut bytes = Vec::with_capacity(FIXED_BYTES + parts.len() * PART_BYTES + SUM_BYTES);
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend([0; 6]);
-    bytes.extend([layout, spec.family as u8, spec.kind.cell_bits() as u8, 0]);
-    bytes.extend(expansion.to_le_bytes());
-    bytes.extend(spec.capacity.to_le_bytes());
-    bytes.extend(spec.error.to_le_bytes());
+    bytes.extend(spec.to_bytes());
     bytes.extend(filter.hasher().secret_check().to_le_bytes());
     bytes.extend((parts.len() as u32).to_le_bytes());
     bytes.extend((BLOCK_BYTES as u32).to_le_bytes());
@@ -228,13 +224,7 @@ pub(crate) fn header(filter: &Filter, parts: &[Part<'_>]) -> Vec<u8> {
 fn parse(header: &[u8]) -> Result<(Spec, u64, Vec<PartHeader>), String> {
     let mut fields = Fields(&header[MAGIC.len() + 2..]);
     let mut reserved = fields.take::<6>().to_vec();
-    let [layout, family, cell_bits, zero] = fields.take();
-    reserved.push(zero);
-    let layout = layout_of_tag(layout, fields.u32()).ok_or(format!("unknown layout {layout}"))?;
-    let family = Family::from_tag(family).ok_or(format!("unknown family {family}"))?;
-    let kind = Kind::from_cell_bits(cell_bits).ok_or(format!("cells of {cell_bits} bits"))?;
-    let (capacity, error) = (fields.u64(), fields.f64());
-    let spec = Spec { kind, layout, family, capacity, error };
+    let spec = Spec::from_bytes(fields.take()).map_err(|error| error.to_string())?;
     let (secret_check, count, block_bytes) = (fields.u64(), fields.u32(), fields.u32());
     if block_bytes as usize != BLOCK_BYTES {
         return Err(format!("blocks of {block_bytes} bytes; this version has {BLOCK_BYTES}"));
@@ -252,7 +242,6 @@ fn parse(header: &[u8]) -> Result<(Spec, u64, Vec<PartHeader>), String> {
     if reserved.iter().any(|byte| *byte != 0) {
         return Err("a reserved byte of the header is not zero".into());
     }
-    spec.check().map_err(|error| error.to_string())?;
     Ok((spec, secret_check, parts))
 }
 
@@ -268,28 +257,6 @@ fn geometry_of(spec: &Spec, touched: u32, size: u64) -> Result<Geometry, String>
         return Err(format!("impossible geometry {geometry:?}"));
     }
     Ok(geometry)
-}
-
-fn layout_tag(layout: Layout) -> (u8, u32) {
-    match layout {
-        Layout::Blocked => (1, 0), // persisted, as all tags here
-        Layout::Guava => (2, 0),
-        Layout::RedisBloom { expansion } => (3, expansion.unwrap_or(0)),
-        Layout::Redisson => (4, 0),
-        Layout::Guava32 => (5, 0),
-    }
-}
-
-fn layout_of_tag(tag: u8, expansion: u32) -> Option<Layout> {
-    let expanding = (expansion != 0).then_some(expansion);
-    let all = [
-        Layout::Blocked,
-        Layout::Guava,
-        Layout::RedisBloom { expansion: expanding },
-        Layout::Redisson,
-        Layout::Guava32,
-    ];
-    all.into_iter().find(|layout| layout_tag(*layout) == (tag, expansion))
 }
 
 struct Encoder {

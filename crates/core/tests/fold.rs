@@ -1,0 +1,214 @@
+//! The fold against an exact oracle, and against itself.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use umbel_core::definition::Definition;
+use umbel_core::entry::{Entry, Operation, Request};
+use umbel_core::fold::{Outcome, State};
+use umbel_core::log::Record;
+use umbel_core::{Error, Position};
+use umbel_filter::{Family, Fingerprint, Hasher, Limits, Spec};
+
+const SLOT: u16 = 7;
+const BLOOM: u64 = 1;
+const COUNTING: u64 = 2;
+
+fn key(number: u8) -> Fingerprint {
+    Hasher::new(Family::Murmur3, None).unwrap().fingerprint(&[number])
+}
+
+fn state() -> State {
+    State::new(SLOT, None, Limits::default())
+}
+
+fn definition(spec: Spec) -> Bytes {
+    Definition { name: "urls".into(), spec, shards: 1, retain: true }.encode().unwrap()
+}
+
+fn entry(filter: u64, request: Request, operation: Operation) -> Entry {
+    Entry { filter, slot: SLOT, request, operation }
+}
+
+/// A log in which both filters are defined, and then whatever `operations` say.
+fn records(operations: Vec<(u64, Request, Operation)>) -> Vec<Record> {
+    let defined = [
+        (BLOOM, Request::default(), Operation::Define(definition(Spec::bloom(100, 0.001)))),
+        (COUNTING, Request::default(), Operation::Define(definition(Spec::counting(100, 0.001)))),
+    ];
+    let all = defined.into_iter().chain(operations);
+    (1..)
+        .zip(all)
+        .map(|(number, (filter, request, operation))| Record {
+            position: Position::from_number(number * 10),
+            entry: entry(filter, request, operation).encode().unwrap(),
+        })
+        .collect()
+}
+
+fn folded(records: &[Record]) -> State {
+    let mut state = state();
+    records.iter().for_each(|record| {
+        state.apply_record(record).unwrap();
+    });
+    state
+}
+
+fn operations() -> impl Strategy<Value = Vec<(u64, Request, Operation)>> {
+    let keys = prop::collection::vec((0..40_u8).prop_map(key), 0..6);
+    let operation = prop_oneof![
+        6 => keys.clone().prop_map(Operation::Add),
+        2 => keys.prop_map(Operation::Remove),
+        1 => Just(Operation::Barrier),
+        1 => Just(Operation::Clear),
+    ];
+    // Few sessions and numbers, so that retries, late ones and gaps are all there.
+    let request = (0..3_u64, 0..12_u64).prop_map(|(session, sequence)| Request { session, sequence });
+    prop::collection::vec((BLOOM..=COUNTING, request, operation), 0..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// What was folded as it came is what a fresh fold of the same log gives, wherever it is interrupted and however the replay
+    /// overlaps.
+    #[test]
+    fn replays_come_to_the_same(operations in operations(), cut: usize, overlap: usize) {
+        let records = records(operations);
+        let whole = folded(&records);
+        let cut = cut % (records.len() + 1);
+        let mut resumed = folded(&records[..cut]);
+        for record in &records[cut - overlap % (cut + 1)..] {
+            resumed.apply_record(record).unwrap();
+        }
+        prop_assert_eq!(resumed.digest(), whole.digest());
+        prop_assert_eq!(resumed.applied(), records.last().unwrap().position);
+    }
+
+    /// A multiset that does each request once is the oracle.
+    #[test]
+    fn every_request_has_one_effect_and_one_answer(operations in operations()) {
+        let records = records(operations.clone());
+        let mut state = folded(&records[..2]);
+        let mut held: HashMap<(u64, u8), u64> = HashMap::new();
+        let mut sessions: HashMap<u64, (u64, Outcome)> = HashMap::new();
+        for ((filter, request, operation), record) in operations.iter().zip(&records[2..]) {
+            let outcome = state.apply_record(record).unwrap();
+            let last = sessions.get(&request.session).filter(|_| request.session != 0);
+            match last {
+                Some((sequence, answer)) if *sequence == request.sequence => {
+                    prop_assert_eq!(&outcome, answer);
+                    continue;
+                }
+                Some((sequence, _)) if *sequence > request.sequence => {
+                    prop_assert!(matches!(outcome, Outcome::Refused(_)));
+                    continue;
+                }
+                _ => {}
+            }
+            sessions.insert(request.session, (request.sequence, outcome.clone()));
+            let number = |fingerprint: &Fingerprint| (0..40).find(|number| key(*number) == *fingerprint).unwrap();
+            match operation {
+                Operation::Add(keys) => {
+                    prop_assert!(matches!(&outcome, Outcome::Added(new) if new.len() == keys.len()));
+                    keys.iter().for_each(|key| *held.entry((*filter, number(key))).or_default() += 1);
+                }
+                Operation::Remove(keys) if *filter == COUNTING => {
+                    let Outcome::Removed(there) = &outcome else { panic!("{outcome:?}") };
+                    for (key, there) in keys.iter().zip(there) {
+                        let count = held.entry((*filter, number(key))).or_default();
+                        prop_assert!(*there || *count == 0, "what is there can be removed");
+                        *count = count.saturating_sub(1);
+                    }
+                }
+                Operation::Remove(_) => prop_assert!(matches!(outcome, Outcome::Refused(_))),
+                Operation::Clear => held.retain(|(cleared, _), _| cleared != filter),
+                _ => prop_assert_eq!(outcome, Outcome::Done),
+            }
+            for ((filter, number), count) in &held {
+                let shard = state.shard(*filter).unwrap();
+                prop_assert!(*count == 0 || shard.filter().contains_fingerprint(key(*number)), "a key is absent");
+            }
+        }
+    }
+}
+
+#[test]
+fn entries_of_other_slots_are_passed_over() {
+    let mut state = folded(&records(Vec::new()));
+    let foreign = Entry { slot: SLOT + 1, ..entry(BLOOM, Request::default(), Operation::Add(vec![key(1)])) };
+    assert_eq!(state.apply(Position::from_number(100), &foreign).unwrap(), Outcome::Passed);
+    assert!(!state.shard(BLOOM).unwrap().filter().contains_fingerprint(key(1)));
+    assert_eq!(state.applied(), Position::from_number(100), "they move the position on");
+}
+
+#[test]
+fn definitions_are_made_once_and_refused_when_they_differ() {
+    let mut state = folded(&records(Vec::new()));
+    let mut define = |number, filter, bytes| {
+        let define = entry(filter, Request::default(), Operation::Define(bytes));
+        state.apply(Position::from_number(number), &define).unwrap()
+    };
+    assert_eq!(define(30, BLOOM, definition(Spec::bloom(100, 0.001))), Outcome::Done, "the same again");
+    assert!(matches!(define(31, BLOOM, definition(Spec::bloom(200, 0.001))), Outcome::Refused(_)));
+    assert!(matches!(define(32, 9, Bytes::from_static(b"nonsense")), Outcome::Refused(_)));
+    let dropped = entry(BLOOM, Request::default(), Operation::Drop);
+    assert_eq!(state.apply(Position::from_number(40), &dropped).unwrap(), Outcome::Done);
+    let add = entry(BLOOM, Request::default(), Operation::Add(vec![key(1)]));
+    assert!(matches!(state.apply(Position::from_number(41), &add).unwrap(), Outcome::Refused(_)));
+}
+
+#[test]
+fn what_a_node_cannot_do_is_an_error_and_changes_nothing() {
+    let mut state = State::new(SLOT, None, Limits { filter_bytes_max: 1 << 20, ..Limits::default() });
+    let large =
+        entry(BLOOM, Request::default(), Operation::Define(definition(Spec::bloom(100_000_000, 0.001))));
+    let error = state.apply(Position::from_number(10), &large).unwrap_err();
+    assert!(matches!(&error, Error::Retry(why) if why.contains("1048576")), "{error}");
+    assert_eq!(state.applied(), Position::START);
+    let damaged = Record { position: Position::from_number(10), entry: Bytes::from_static(b"no entry") };
+    assert!(matches!(state.apply_record(&damaged), Err(Error::Corrupt(_))));
+    assert_eq!(state.applied(), Position::START);
+}
+
+#[test]
+fn sessions_are_remembered_within_bounds() {
+    let mut state = folded(&records(Vec::new()));
+    let mut apply = |session: u64, position: u128| {
+        let request = Request { session, sequence: 1 };
+        let add = entry(BLOOM, request, Operation::Add(vec![key(session as u8); 1000]));
+        state.apply(Position::from_number(position), &add).unwrap()
+    };
+    let first = apply(1, 100);
+    for session in 2..5000 {
+        apply(session, 100 + u128::from(session));
+    }
+    // The newest is remembered, the oldest long forgotten: its request counts as new, and its keys as known.
+    let newest = apply(4999, 10_000);
+    assert!(matches!(&newest, Outcome::Added(new) if new.len() == 1000));
+    let forgotten = apply(1, 10_001);
+    assert!(matches!(&first, Outcome::Added(new) if new[0]));
+    assert!(matches!(&forgotten, Outcome::Added(new) if !new[0]));
+}
+
+#[test]
+fn a_definition_survives_its_bytes() {
+    let whole =
+        Definition { name: "ключ".into(), spec: Spec::counting(5, 0.1), shards: 256, retain: false };
+    let bytes = whole.encode().unwrap();
+    assert_eq!(Definition::decode(&bytes).unwrap(), whole);
+    for cut in 0..bytes.len() {
+        if let Ok(other) = Definition::decode(&bytes[..cut]) {
+            assert!(whole.name.starts_with(&other.name), "only the name can be shorter");
+        }
+    }
+    for wrong in [
+        Definition { name: String::new(), ..whole.clone() },
+        Definition { name: "n".repeat(2000), ..whole.clone() },
+        Definition { shards: 0, ..whole.clone() },
+        Definition { spec: Spec::bloom(0, 0.1), ..whole },
+    ] {
+        assert!(matches!(wrong.encode(), Err(Error::Invalid(_))));
+    }
+}
