@@ -30,7 +30,8 @@ pub(crate) fn check() -> Result<(), Failure> {
     )?;
     directions()?;
     if exists("cargo-deny") {
-        run("licences", &mut command("cargo deny --all-features check"))?;
+        // Not the advisories: the gate must not fail because a database on the network has changed or is away.
+        run("licences", &mut command("cargo deny --all-features check licenses bans sources"))?;
     } else {
         eprintln!("== licences: cargo-deny is not installed, not checked");
     }
