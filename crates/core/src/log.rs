@@ -28,7 +28,7 @@ use crate::{Error, Position, Result};
 ///   sequence numbers in the entries are for.
 /// - An entry's position is greater than that of every entry before it, and is never given to another one, not even after a
 ///   crash.
-/// - `read` after a position gives the entries behind it, without a gap, or [`Error::Trimmed`](crate::Error::Trimmed) if some of
+/// - `read` after a position gives the entries behind it, without a gap, or [`Error::Trimmed`] if some of
 ///   them are gone. It never gives bytes that differ from what was appended.
 /// - `trim` may keep more than asked.
 #[async_trait]

@@ -8,7 +8,7 @@
 //! | `blocked` | the native layout: bits and counters |
 //! | `classic`, `chain` | the layouts of Guava, Redisson and RedisBloom |
 //! | `filter` | [`Filter`], which joins a family and a layout |
-//! | [`format`] | files and byte streams: native, Guava, RedisBloom, Redisson |
+//! | [`mod@format`] | files and byte streams: native, Guava, RedisBloom, Redisson |
 //!
 //! The crate opens no file or socket, starts no thread and asks no clock.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
