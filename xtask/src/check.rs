@@ -8,8 +8,12 @@ use crate::step::{Failure, command, exists, output, run};
 const SIDE_WORKSPACES: [&str; 2] = ["bench/Cargo.toml", "fuzz/Cargo.toml"];
 
 /// Which of our crates each of them may depend on.
-const DIRECTIONS: [(&str, &[&str]); 3] =
-    [("umbel-filter", &[]), ("umbel", &["umbel-filter"]), ("xtask", &[])];
+const DIRECTIONS: [(&str, &[&str]); 4] = [
+    ("umbel-filter", &[]),
+    ("umbel-core", &["umbel-filter"]),
+    ("umbel", &["umbel-filter", "umbel-core"]),
+    ("xtask", &[]),
+];
 
 pub(crate) fn check() -> Result<(), Failure> {
     run("format", &mut command("cargo fmt --all --check"))?;
