@@ -44,15 +44,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<()> {
     match content {
         Content::Whole(format, filter) => describe(&mut report, format, &filter),
         Content::Header(reader) => {
-            let spec = reader.spec();
-            report
-                .line("format", "native, header only: the keyed family needs its secret for the rest")
-                .line("filter", format!("{} of {} keys", spec.kind, grouped(spec.capacity.into())))
-                .field("format", "native")
-                .field("family", spec.family.name())
-                .field("kind", spec.kind.to_string())
-                .field("capacity", spec.capacity)
-                .field("error", spec.error);
+            let why = "native, header only: the keyed family needs its secret for the rest";
+            report.line("format", why).field("format", "native").spec(reader.spec());
         }
     }
     report.print(arguments.json);
@@ -126,17 +119,10 @@ fn describe(report: &mut Report, format: &'static str, filter: &Filter) {
         }
         Geometry::Classic { bits, hashes } => format!("{} bits, {hashes} a key", grouped(bits.into())),
     };
+    let digest = format!("{:032x}", filter.digest());
     report
         .line("format", format!("{format}, whole"))
-        .line(
-            "filter",
-            format!(
-                "{} of {} keys at an error rate of {}",
-                spec.kind,
-                grouped(spec.capacity.into()),
-                spec.error
-            ),
-        )
+        .spec(spec)
         .line("layout", format!("{}: {geometry}; family {}", spec.layout, spec.family))
         .line("bytes", format!("{} ({})", grouped(stats.bytes.into()), bytes(stats.bytes.into())))
         .line(
@@ -144,17 +130,12 @@ fn describe(report: &mut Report, format: &'static str, filter: &Filter) {
             format!("{:.2} % of the cells, about {:.0} keys", stats.fill * 100.0, stats.cardinality),
         )
         .line("error now", format!("{:.3e}", stats.error))
-        .line("digest", format!("{:032x}", filter.digest()));
+        .line("digest", &*digest);
     report
         .field("format", format)
-        .field("kind", spec.kind.to_string())
-        .field("layout", spec.layout.to_string())
-        .field("family", spec.family.name())
-        .field("capacity", spec.capacity)
-        .field("error", spec.error)
         .field("bytes", stats.bytes)
         .field("fill", stats.fill)
         .field("cardinality", stats.cardinality)
         .field("error_now", stats.error)
-        .field("digest", format!("{:032x}", filter.digest()));
+        .field("digest", digest);
 }

@@ -110,15 +110,7 @@ fn report(plan: &Plan, arguments: &Arguments) -> Report {
 
     let mut report = Report::default();
     report
-        .line(
-            "filter",
-            format!(
-                "{} of {} keys at an error rate of {}",
-                spec.kind,
-                grouped(spec.capacity.into()),
-                spec.error
-            ),
-        )
+        .spec(spec)
         .line("layout", format!("{}, {touched}; family {}", spec.layout, spec.family))
         .line("expected", format!("an error rate of {:.3e} at capacity", plan.expected_error()))
         .line(
@@ -150,11 +142,6 @@ fn report(plan: &Plan, arguments: &Arguments) -> Report {
             }
         });
     report
-        .field("kind", spec.kind.to_string())
-        .field("layout", spec.layout.to_string())
-        .field("family", spec.family.name())
-        .field("capacity", spec.capacity)
-        .field("error", spec.error)
         .field("expected_error", plan.expected_error())
         .field("bits", bits as u64)
         .field("bits_per_key", plan.bits_per_key())

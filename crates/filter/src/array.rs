@@ -11,6 +11,9 @@ use crate::{Error, Result};
 /// Bytes in a block: the unit of checksums, snapshots and change tracking.
 pub const BLOCK_BYTES: usize = 64 << 10;
 
+/// Smaller arrays are at home in the second-level cache.
+const CACHED_BYTES_MAX: u64 = 1 << 20;
+
 const BLOCK_LINES: usize = BLOCK_BYTES / LINE_BYTES as usize;
 
 #[derive(Debug)]
@@ -49,6 +52,11 @@ impl Array {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.len() as u64 * LINE_BYTES
+    }
+
+    /// Whether lines have to come from far away, so that it pays to ask for them early.
+    pub(crate) fn outgrows_cache(&self) -> bool {
+        self.bytes() > CACHED_BYTES_MAX
     }
 
     #[inline]

@@ -22,8 +22,6 @@ use crate::{Error, Fingerprint, Limits, Result};
 
 /// How far ahead of the test a run of fingerprints asks for lines.
 const PREFETCH_AHEAD: usize = 32;
-/// Arrays that fit into the second-level cache are faster without.
-const PREFETCH_BYTES_MIN: u64 = 1 << 20;
 /// Locks that removals share; colliding keys share a lock, others rarely do.
 const REMOVAL_LOCKS: usize = if cfg!(loom) { 2 } else { 64 };
 
@@ -77,11 +75,6 @@ impl<const CELL: u32> Blocked<CELL> {
     #[inline]
     fn banks(&self) -> Banks<'_> {
         Banks { lines: &self.array, banks: self.banks, each: self.lines }
-    }
-
-    /// Whether a run of lookups should ask for its lines early.
-    pub(crate) fn prefetches(&self) -> bool {
-        self.array.bytes() >= PREFETCH_BYTES_MIN
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::array::{Array, block_sum};
-use crate::blocked::Blocked;
+use crate::blocked::{Blocked, Occupancy};
 use crate::chain::Chain;
 use crate::classic::{Classic, Sequence};
 use crate::format::native;
@@ -275,7 +275,7 @@ impl Filter {
     pub fn stats(&self) -> Stats {
         let bytes = self.with_parts(|parts| parts.iter().map(|part| part.array.bytes()).sum());
         let cells = |geometry: Geometry| geometry.bits() as f64 / f64::from(self.spec.kind.cell_bits());
-        let of_blocked = |geometry: Geometry, occupancy: crate::blocked::Occupancy| Stats {
+        let of_blocked = |geometry: Geometry, occupancy: Occupancy| Stats {
             fill: occupancy.used as f64 / cells(geometry),
             cardinality: geometry.cardinality(occupancy.used),
             error: occupancy.error,
@@ -343,14 +343,13 @@ impl Filter {
 
     /// Forgets every element and gives the memory back.
     pub fn clear(&mut self) -> Result<()> {
-        let emptied = |array: &mut Array| array.emptied().map(|empty| *array = empty);
-        match &mut self.body {
-            Body::Bits(filter) => emptied(filter.array_mut()),
-            Body::Nibbles(filter) => emptied(filter.array_mut()),
-            Body::Bytes(filter) => emptied(filter.array_mut()),
-            Body::Classic(filter) => emptied(filter.array_mut()),
-            Body::Chain(chain) => chain.clear(),
+        if let Body::Chain(chain) = &mut self.body {
+            return chain.clear();
         }
+        for array in self.arrays_mut() {
+            *array = array.emptied()?;
+        }
+        Ok(())
     }
 
     /// A digest of definition and content: equal for equal filters, whatever the machine and the order of adds.
@@ -485,10 +484,10 @@ impl Body {
     /// Whether it pays to ask for lines early.
     fn prefetches(&self) -> bool {
         match self {
-            Self::Bits(filter) => filter.prefetches(),
-            Self::Nibbles(filter) => filter.prefetches(),
-            Self::Bytes(filter) => filter.prefetches(),
-            Self::Classic(filter) => filter.array().bytes() > 1 << 20,
+            Self::Bits(filter) => filter.array().outgrows_cache(),
+            Self::Nibbles(filter) => filter.array().outgrows_cache(),
+            Self::Bytes(filter) => filter.array().outgrows_cache(),
+            Self::Classic(filter) => filter.array().outgrows_cache(),
             Self::Chain(_) => false,
         }
     }

@@ -4,8 +4,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, fallocate};
-
 use super::{Disk, DiskFile};
 
 /// The system's files.
@@ -70,11 +68,13 @@ impl DiskFile for File {
     }
 
     fn allocate(&self, length: u64) -> io::Result<()> {
-        match fallocate(self, FallocateFlags::empty(), 0, length) {
-            // Some file systems cannot reserve; writing there may then find the disk full, which is handled too.
-            Err(rustix::io::Errno::OPNOTSUPP) => self.set_len(length),
-            done => Ok(done?),
+        #[cfg(target_os = "linux")]
+        match rustix::fs::fallocate(self, rustix::fs::FallocateFlags::empty(), 0, length) {
+            Err(rustix::io::Errno::OPNOTSUPP) => {}
+            done => return Ok(done?),
         }
+        // Where nothing can be reserved, a write may find the disk full, which is handled too.
+        self.set_len(length)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -1,0 +1,96 @@
+//! The command as a user runs it.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn umbel(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_umbel")).args(arguments).output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = umbel(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn complaint(arguments: &[&str]) -> String {
+    let output = umbel(arguments);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn fixture(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn thirty_billion_keys_are_planned() {
+    let plan = json(&["plan", "--capacity", "30e9", "--error", "0.001", "--json"]);
+    assert_eq!((plan["shards"].as_u64(), plan["capacity"].as_u64()), (Some(256), Some(30_000_000_000)));
+    assert!(plan["expected_error"].as_f64().unwrap() <= 0.001);
+    let (bits, bytes) = (plan["bits"].as_u64().unwrap(), plan["bytes"].as_u64().unwrap());
+    assert!(bits == bytes * 8 && bits as f64 <= 1.1 * 431.3e9, "{plan}");
+    assert_eq!(plan["nodes"].as_u64(), Some(2), "55 GiB do not fit into 80 % of 64 GiB");
+    let one = json(&["plan", "--capacity", "30e9", "--error", "0.001", "--node-share", "0.9", "--json"]);
+    assert_eq!(one["nodes"].as_u64(), Some(1));
+    let none = json(&["plan", "--capacity", "1e12", "--node-memory", "1MiB", "--json"]);
+    assert!(none["nodes"].is_null());
+
+    let text = String::from_utf8(umbel(&["plan", "--capacity", "30e9", "--error", "0.001"]).stdout).unwrap();
+    for word in ["30,000,000,000", "GiB", "256", "nodes"] {
+        assert!(text.contains(word), "{text}");
+    }
+}
+
+#[test]
+fn nonsense_is_answered_with_its_value() {
+    for (arguments, word) in [
+        (&["plan", "--capacity", "0"][..], "capacity"),
+        (&["plan", "--capacity", "ten"], "whole number"),
+        (&["plan", "--capacity", "10", "--error", "NaN"], "NaN"),
+        (&["plan", "--capacity", "10", "--shards", "0"], "shards"),
+        (&["plan", "--capacity", "10", "--node-share", "2"], "node share"),
+        (&["plan", "--capacity", "10", "--layout", "guava", "--family", "xxh3"], "murmur3"),
+        (&["plan", "--capacity", "10", "--family", "md5"], "md5"),
+        (&["inspect", "no such file"], "no such file"),
+        (&["inspect", env!("CARGO_MANIFEST_DIR")], "directory"),
+    ] {
+        let said = complaint(arguments);
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn files_of_every_format_are_opened() {
+    for (file, format, kind) in [
+        ("native/v1/bloom.umbel", "native", "bloom"),
+        ("native/v1/counting_zstd.umbel", "native", "counting"),
+        ("native/v1/chain.umbel", "native", "bloom"),
+        ("guava/string_1pct.bin", "Guava", "bloom"),
+        ("guava/mitz32.bin", "Guava", "bloom"),
+        ("redisbloom/rb_default.scandump", "RedisBloom chunks", "bloom"),
+    ] {
+        let report = json(&["inspect", &fixture(file), "--json"]);
+        assert_eq!(
+            (report["format"].as_str(), report["kind"].as_str()),
+            (Some(format), Some(kind)),
+            "{file}"
+        );
+        assert!(report["fill"].as_f64().unwrap() > 0.0);
+    }
+    // The same filter in two formats is the same filter.
+    let digest = |file| json(&["inspect", &fixture(file), "--json"])["digest"].clone();
+    assert_eq!(digest("native/v1/chain.umbel"), digest("redisbloom/rb_default.scandump"));
+}
+
+#[test]
+fn damaged_files_are_refused_by_name_and_place() {
+    let file = fixture("corrupt/native_block_sum.bin");
+    let said = complaint(&["inspect", &file]);
+    assert!(said.contains(&file) && said.contains("at byte") && said.contains("checksum"), "{said}");
+    let said = complaint(&["inspect", &fixture("native/v1/bloom.umbel"), "--memory", "1KiB"]);
+    assert!(said.contains("limit of 1024"), "{said}");
+}
