@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask check`, `fix`, `test`, `fuzz`.
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `torture`, `fuzz`.
 
 mod check;
 mod fuzz;
@@ -25,6 +25,12 @@ enum Chore {
     Fix,
     /// All tests, with what they need installed first
     Test,
+    /// Kills writing processes and looks for what they had acknowledged
+    Torture {
+        /// Kills for each durability class
+        #[arg(long, default_value_t = 200)]
+        kills: u64,
+    },
     /// Fuzzes every decoder for a while; needs a nightly toolchain
     Fuzz {
         /// Seconds for each target
@@ -38,6 +44,7 @@ fn main() -> ExitCode {
         Chore::Check => check::check(),
         Chore::Fix => check::fix(),
         Chore::Test => test::run(),
+        Chore::Torture { kills } => test::torture(kills),
         Chore::Fuzz { seconds } => fuzz::run(seconds),
     };
     match outcome {

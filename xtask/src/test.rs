@@ -23,6 +23,12 @@ pub(crate) fn run() -> Result<(), Failure> {
     memory_errors()
 }
 
+/// The tests that kill processes, as often as asked.
+pub(crate) fn torture(kills: u64) -> Result<(), Failure> {
+    let mut tests = command("cargo test -p umbel-core --test kills -- --nocapture");
+    step::run("kills", tests.env("UMBEL_KILLS", kills.to_string()))
+}
+
 /// Filters go to Java, Python and Go and back.
 fn languages() -> Result<(), Failure> {
     let environment = root().join("target/python");
