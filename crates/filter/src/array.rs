@@ -5,7 +5,7 @@ use std::ops::Deref;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::raw::{LINE_BYTES, LINE_WORDS, Line, Memory};
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, change_exclusive, fence};
 use crate::{Error, Result};
 
 /// Bytes in a block: the unit of checksums, snapshots and change tracking.
@@ -33,6 +33,12 @@ impl Deref for Array {
 }
 
 impl Array {
+    /// The lines and the notes of their changes, for one who has them alone.
+    #[inline]
+    pub(crate) fn exclusive(&mut self) -> (&mut [Line], Notes<'_>) {
+        (&mut self.lines, Notes(&mut self.dirty))
+    }
+
     pub(crate) fn zeroed(lines: u128) -> Result<Self> {
         let lines = u64::try_from(lines).map_err(|_| Error::TooLarge {
             what: "number of lines",
@@ -161,6 +167,17 @@ impl Array {
     /// Bytes in a block: all have [`BLOCK_BYTES`] but the last.
     pub(crate) fn block_bytes(&self, block: usize) -> usize {
         BLOCK_BYTES.min((self.bytes() as usize).saturating_sub(block * BLOCK_BYTES))
+    }
+}
+
+/// Notes of changes, for one who has them alone.
+pub(crate) struct Notes<'a>(&'a mut [AtomicU64]);
+
+impl Notes<'_> {
+    #[inline(always)]
+    pub(crate) fn touched(&mut self, line: usize) {
+        let block = line / BLOCK_LINES;
+        change_exclusive(&mut self.0[block / 64], |notes| notes | 1 << (block % 64));
     }
 }
 

@@ -17,7 +17,7 @@ use crate::fingerprint::scale;
 use crate::limits::BANKS_MAX;
 use crate::raw::{Kernel, LINE_WORDS, Line, Missing, Work, cell_mask, prefetch, shift};
 use crate::sizing::Geometry;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, change_exclusive};
 use crate::{Error, Fingerprint, Limits, Result};
 
 /// How far ahead of the test a run of fingerprints asks for lines.
@@ -111,6 +111,12 @@ impl<const CELL: u32> Blocked<CELL> {
     /// Inserts a run of keys and says of each whether it was new.
     pub(crate) fn insert_run(&self, keys: &[Fingerprint], fetch: bool, new: &mut [bool]) {
         self.kernel.run(InsertRun { filter: self, keys, fetch, new });
+    }
+
+    /// Adds a run of keys to a filter that nobody else holds.
+    pub(crate) fn fill_run(&mut self, keys: &[Fingerprint]) {
+        let (fetch, kernel) = (self.array.outgrows_cache(), self.kernel);
+        kernel.run(FillRun { filter: self, keys, fetch });
     }
 
     /// The numbers and places of the lines of a key.
@@ -296,6 +302,47 @@ impl<const CELL: u32> Work for InsertRun<'_, CELL> {
             self.filter.insert_with(test, key)
         });
     }
+}
+
+struct FillRun<'a, const CELL: u32> {
+    filter: &'a mut Blocked<CELL>,
+    keys: &'a [Fingerprint],
+    fetch: bool,
+}
+
+impl<const CELL: u32> Work for FillRun<'_, CELL> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with<M: Missing>(self, _: M) {
+        let (banks, each) = (self.filter.banks, self.filter.lines);
+        let (lines, mut notes) = self.filter.array.exclusive();
+        for (index, key) in self.keys.iter().enumerate() {
+            if let Some(ahead) = self.keys.get(index + PREFETCH_AHEAD).filter(|_| self.fetch) {
+                Banks { lines, banks, each }.prefetch(*ahead);
+            }
+            let mut key = *key;
+            for bank in 0..banks {
+                let line = Banks { lines, banks, each }.line(bank, key);
+                for (word, cells) in lines[line].0.iter_mut().enumerate() {
+                    let shift = shift::<CELL>(key.second, word);
+                    change_exclusive(cells, |cells| raised::<CELL>(cells, shift));
+                }
+                notes.touched(line);
+                key = key.rehashed();
+            }
+        }
+    }
+}
+
+/// A word with one of its cells raised by one, unless it is at its maximum.
+#[inline(always)]
+fn raised<const CELL: u32>(cells: u64, shift: u32) -> u64 {
+    if CELL == 1 {
+        return cells | 1 << shift;
+    }
+    let at_maximum = cells >> shift & cell_mask(CELL) == cell_mask(CELL);
+    cells + (u64::from(!at_maximum) << shift)
 }
 
 /// Answers for each key while the lines of later keys are on their way.

@@ -229,6 +229,20 @@ impl Filter {
         result
     }
 
+    /// Adds many keys to a filter that nobody else holds: without atomic instructions, and so several times as fast.
+    /// Rebuilding from sorted fingerprints is faster still, because lines then follow each other.
+    pub fn fill_fingerprints(&mut self, keys: &[Fingerprint]) -> Result<()> {
+        match &mut self.body {
+            Body::Bits(filter) => filter.fill_run(keys),
+            Body::Nibbles(filter) => filter.fill_run(keys),
+            Body::Bytes(filter) => filter.fill_run(keys),
+            Body::Classic(_) | Body::Chain(_) => {
+                return self.insert_fingerprints(keys, &mut Vec::with_capacity(keys.len()));
+            }
+        }
+        Ok(())
+    }
+
     /// [`contains_batch`](Self::contains_batch) for keys that are hashed already.
     pub fn contains_fingerprints(&self, keys: &[Fingerprint], answers: &mut Vec<bool>) {
         reset(answers, keys.len());

@@ -77,6 +77,17 @@ proptest! {
     }
 
     #[test]
+    fn filling_alone_gives_the_same_bits(spec in specs(), keys in keys()) {
+        let (shared, mut alone) = (filled(&spec, &keys), filter(&spec));
+        let keys: Vec<_> = keys.iter().map(|key| shared.hasher().fingerprint(key)).collect();
+        let (first, second) = keys.split_at(keys.len() / 2);
+        alone.fill_fingerprints(first).unwrap();
+        alone.fill_fingerprints(second).unwrap();
+        prop_assert_eq!(alone.digest(), shared.digest());
+        prop_assert!(keys.is_empty() || !alone.take_dirty().is_empty());
+    }
+
+    #[test]
     fn counters_follow_a_multiset(
         byte: bool, capacity in 1..40_u64, error in prop::sample::select(vec![0.5, 0.01, 1e-5]),
         steps in prop::collection::vec((0..30_u8, any::<bool>()), 0..400)

@@ -37,6 +37,10 @@ mod twins {
             assert_eq!(told, new);
             assert_eq!(words(filter), words(portable));
         }
+        for mut filter in twins::<CELL>(banks, lines) {
+            filter.fill_run(keys);
+            assert_eq!(words(&filter), words(portable));
+        }
         for filter in &filters {
             for (asked, fetch) in [(keys, false), (keys, true), (others, false), (others, true)] {
                 let mut answers = vec![false; asked.len()];

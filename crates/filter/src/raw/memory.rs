@@ -1,5 +1,5 @@
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::slice;
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -69,6 +69,19 @@ impl Deref for Memory {
                 // by a huge page or more, and `offset` lies within that page at a multiple of the line's alignment.
                 // Zero bytes are valid atomics, and atomics may be shared.
                 unsafe { slice::from_raw_parts(map.as_ptr().add(*offset).cast(), *lines) }
+            }
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Line] {
+        match &mut self.0 {
+            Backing::Heap(lines) => lines,
+            Backing::Mapped { map, offset, lines } => {
+                // SAFETY: as for `deref`; and `self` is borrowed for as long as the slice, so it is the only one.
+                unsafe { slice::from_raw_parts_mut(map.as_mut_ptr().add(*offset).cast(), *lines) }
             }
         }
     }
