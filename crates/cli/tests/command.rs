@@ -94,3 +94,49 @@ fn damaged_files_are_refused_by_name_and_place() {
     let said = complaint(&["inspect", &fixture("native/v1/bloom.umbel"), "--memory", "1KiB"]);
     assert!(said.contains("limit of 1024"), "{said}");
 }
+
+#[test]
+fn the_engines_files_are_opened() {
+    use std::sync::Arc;
+
+    use umbel_core::clock::SystemClock;
+    use umbel_core::disk::{Disk, RealDisk};
+    use umbel_core::entry::{Entry, Operation, Request};
+    use umbel_core::log::{FileLog, Log, Settings};
+    use umbel_core::registry::{EmbeddedRegistry, Expected, Registry};
+    use umbel_filter::Fingerprint;
+
+    let folder = std::env::temp_dir().join(format!("umbel-inspect-{}", std::process::id()));
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let log = FileLog::open(&disk, &Settings { partitions: 1, ..Settings::new(folder.join("log")) }).unwrap();
+    let operation = Operation::Add(vec![Fingerprint::default(); 7]);
+    let entry = Entry { filter: 1, slot: 0, request: Request::default(), operation };
+    runtime.block_on(log.append(0, vec![entry.encode().unwrap(); 3])).unwrap();
+    log.close().unwrap();
+    let registry = EmbeddedRegistry::open(disk, &folder, Arc::new(SystemClock::default())).unwrap();
+    let put = registry.put("slots", bytes::Bytes::from_static(b"256"), Expected::Absent, None);
+    runtime.block_on(put).unwrap();
+
+    let path = folder.join("log/0/00000000000000000000.log");
+    let report = json(&["inspect", path.to_str().unwrap(), "--json"]);
+    assert_eq!((report["entries"].as_u64(), report["added"].as_u64()), (Some(3), Some(21)), "{report}");
+    assert_eq!(
+        (report["damaged"].as_bool(), report["unreadable"].as_u64()),
+        (Some(false), Some(0)),
+        "{report}"
+    );
+    assert!(report["state"].as_str().unwrap().contains("good order"), "{report}");
+    let report = json(&["inspect", folder.join("registry").to_str().unwrap(), "--json"]);
+    assert_eq!(report["names"][0]["name"].as_str(), Some("slots"), "{report}");
+
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[200] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let report = json(&["inspect", path.to_str().unwrap(), "--json"]);
+    assert!(
+        report["damaged"].as_bool().unwrap() && report["state"].as_str().unwrap().contains("at byte"),
+        "{report}"
+    );
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use file::{Durability, FileLog, Settings};
+pub use file::{Durability, FileLog, SEGMENT_MAGIC, SegmentReport, Settings, inspect};
 pub use memory::MemoryLog;
 
 use crate::limits::ENTRY_BYTES_MAX;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use embedded::EmbeddedRegistry;
+pub use embedded::{EmbeddedRegistry, inspect};
+pub use image::MAGIC as FILE_MAGIC;
 
 use crate::limits::{REGISTRY_KEY_BYTES_MAX, REGISTRY_VALUE_BYTES_MAX};
 use crate::{Error, Result};

@@ -1,6 +1,7 @@
 //! The embedded log: segments of frames in a folder for each partition.
 
 mod frame;
+mod inspect;
 mod partition;
 mod recover;
 mod segment;
@@ -12,6 +13,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+
+pub use inspect::{SegmentReport, inspect};
+pub use segment::MAGIC as SEGMENT_MAGIC;
 
 use super::{Bounds, Log, Record};
 use crate::disk::Disk;

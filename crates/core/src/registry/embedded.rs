@@ -66,26 +66,9 @@ impl EmbeddedRegistry {
     /// The registry in a folder, which it makes if need be.
     pub fn open(disk: Arc<dyn Disk>, folder: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
         let path = folder.join(FILE);
-        let failed = |error: &io::Error| Error::io(format!("cannot open {}", path.display()), error);
-        disk.create_folder(folder).map_err(|error| failed(&error))?;
-        let image = match disk.open(&path) {
-            Ok(file) => {
-                let length = file.length().map_err(|error| failed(&error))? as usize;
-                if length > REGISTRY_BYTES_MAX {
-                    return Err(Error::Corrupt(format!(
-                        "{}: {length} bytes, over the limit",
-                        path.display()
-                    )));
-                }
-                let mut bytes = vec![0; length];
-                let read = file.read_at(&mut bytes, 0).map_err(|error| failed(&error))?;
-                bytes.truncate(read);
-                image::decode(&bytes.into())
-                    .map_err(|(at, why)| Error::Corrupt(format!("{} at byte {at}: {why}", path.display())))?
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Image::default(),
-            Err(error) => return Err(failed(&error)),
-        };
+        disk.create_folder(folder)
+            .map_err(|error| Error::io(format!("cannot make {}", folder.display()), &error))?;
+        let image = read_image(&*disk, &path)?.unwrap_or_default();
         let entries =
             image.entries.into_iter().map(|(name, current)| (name, Stored { current, lease: None }));
         let state = State { revision: image.revision, entries: entries.collect(), ..State::default() };
@@ -136,6 +119,33 @@ impl EmbeddedRegistry {
         self.revision.send_replace(state.revision);
         Ok(Change::Done(state.revision))
     }
+}
+
+/// The content of a registry's file; nothing if there is none.
+fn read_image(disk: &dyn Disk, path: &Path) -> Result<Option<Image>> {
+    let failed = |error: &io::Error| Error::io(format!("cannot open {}", path.display()), error);
+    let file = match disk.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(&error)),
+    };
+    let length = file.length().map_err(|error| failed(&error))? as usize;
+    if length > REGISTRY_BYTES_MAX {
+        return Err(Error::Corrupt(format!("{}: {length} bytes, over the limit", path.display())));
+    }
+    let mut bytes = vec![0; length];
+    let read = file.read_at(&mut bytes, 0).map_err(|error| failed(&error))?;
+    bytes.truncate(read);
+    image::decode(&bytes.into())
+        .map(Some)
+        .map_err(|(at, why)| Error::Corrupt(format!("{} at byte {at}: {why}", path.display())))
+}
+
+/// What a registry's file holds.
+pub fn inspect(disk: &dyn Disk, path: &Path) -> Result<Listing> {
+    let image = read_image(disk, path)?;
+    let image = image.ok_or_else(|| Error::Invalid(format!("there is no file {}", path.display())))?;
+    Ok(Listing { revision: image.revision, entries: image.entries.into_iter().collect() })
 }
 
 impl Place {

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use super::Versioned;
 use crate::limits::{REGISTRY_KEY_BYTES_MAX, REGISTRY_NAMES_MAX, REGISTRY_VALUE_BYTES_MAX};
 
-const MAGIC: [u8; 8] = *b"\x89UMBREG\n";
+/// The first bytes of the file.
+pub const MAGIC: [u8; 8] = *b"\x89UMBREG\n";
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 24;
 const NAME_HEADER_BYTES: usize = 16;

@@ -197,7 +197,7 @@ impl Partition {
         }
         let begun = (|| {
             let prepared = if writer.spare_ready { SPARE } else { self.prepare(NEXT)? };
-            Segment::place(&*self.disk, &self.folder, prepared, start, self.segment_bytes)
+            Segment::place(&*self.disk, &self.folder, prepared, (self.number, start, self.segment_bytes))
         })();
         let next = begun.map_err(|error: io::Error| {
             let failed = Error::io(format!("cannot begin a segment in {}", self.folder.display()), &error);

@@ -10,7 +10,8 @@ use crate::{Error, Result};
 
 /// Bytes before the first frame.
 pub(super) const HEADER_BYTES: u64 = 64;
-const MAGIC: [u8; 8] = *b"\x89UMBLOG\n";
+/// The first bytes of every segment.
+pub const MAGIC: [u8; 8] = *b"\x89UMBLOG\n";
 const VERSION: u16 = 1;
 const SUFFIX: &str = ".log";
 /// Bytes that are read at a time.
@@ -19,6 +20,7 @@ const READ_BYTES: usize = 256 << 10;
 /// One file of a partition.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
+    pub(super) partition: u32,
     /// The offset of its first frame.
     pub(super) start: u64,
     /// The offset after its last frame, once it is finished.
@@ -44,13 +46,22 @@ impl Segment {
         disk: &dyn Disk,
         folder: &Path,
         prepared: &str,
-        start: u64,
-        reserved: u64,
+        (partition, start, reserved): (u32, u64, u64),
     ) -> std::io::Result<Self> {
         let path = folder.join(format!("{start:020}{SUFFIX}"));
         disk.rename(&folder.join(prepared), &path)?;
         let file = disk.open(&path)?;
-        Ok(Self { start, end: None, reserved, path, file })
+        Ok(Self { partition, start, end: None, reserved, path, file })
+    }
+
+    /// Opens the segment in a file, wherever it is from.
+    pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<Self> {
+        let failed = |error| Error::io(format!("cannot open {}", path.display()), &error);
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let start = start_of(&name).ok_or_else(|| {
+            Error::Invalid(format!("{} is not named after an offset, as a segment is", path.display()))
+        })?;
+        Self::read_header(path.to_owned(), disk.open(path).map_err(failed)?, start)
     }
 
     /// Opens all segments of a partition, in order.
@@ -59,15 +70,50 @@ impl Segment {
         let names = disk.list(folder).map_err(failed)?;
         let mut segments = Vec::new();
         for name in names {
-            if let Some(start) = name.strip_suffix(SUFFIX).and_then(|start| start.parse().ok()) {
+            if let Some(start) = start_of(&name) {
                 let path = folder.join(&name);
                 let file = disk.open(&path).map_err(failed)?;
-                let reserved = check_header(&path, &*file, partition)?;
-                segments.push(Self { start, end: None, reserved, path, file });
+                let segment = Self::read_header(path, file, start)?;
+                if segment.partition != partition {
+                    let why = format!("it is one of partition {}, not {partition}", segment.partition);
+                    return Err(segment.corrupt_header(&why));
+                }
+                segments.push(segment);
             }
         }
         segments.sort_by_key(|segment| segment.start);
         Ok(segments)
+    }
+
+    /// Reads and checks the header of the segment that begins at `start`.
+    fn read_header(path: PathBuf, file: Arc<dyn DiskFile>, start: u64) -> Result<Self> {
+        let mut bytes = [0; HEADER_BYTES as usize];
+        let read = file.read_at(&mut bytes, 0);
+        let partition = u32::from_le_bytes(std::array::from_fn(|i| bytes[12 + i]));
+        let reserved = u64::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
+        let segment = Self { partition, start, end: None, reserved, path, file };
+        let read = read.map_err(|error| segment.failed("read", &error))?;
+        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if read < bytes.len() {
+            return Err(segment.corrupt_header(&format!("the file has {read} bytes, less than its header")));
+        }
+        if bytes[..8] != MAGIC {
+            return Err(segment.corrupt_header("it does not begin as a log segment does"));
+        }
+        if version != VERSION {
+            let why = format!("version {version} of the log's format; this is {VERSION}");
+            return Err(segment.corrupt_header(&why));
+        }
+        if bytes != header(partition, reserved)
+            || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&reserved)
+        {
+            return Err(segment.corrupt_header("its header is damaged"));
+        }
+        Ok(segment)
+    }
+
+    fn corrupt_header(&self, why: &str) -> Error {
+        Error::Corrupt(format!("{} at byte 0: {why}", self.path.display()))
     }
 
     /// Where a frame of this segment stands in the file.
@@ -166,25 +212,7 @@ fn header(partition: u32, reserved: u64) -> [u8; HEADER_BYTES as usize] {
     bytes
 }
 
-/// Checks a segment's header and gives the bytes that were reserved for it.
-fn check_header(path: &Path, file: &dyn DiskFile, partition: u32) -> Result<u64> {
-    let corrupt = |why: String| Error::Corrupt(format!("{} at byte 0: {why}", path.display()));
-    let mut bytes = [0; HEADER_BYTES as usize];
-    let read = file.read_at(&mut bytes, 0);
-    let read = read.map_err(|error| Error::io(format!("cannot read {}", path.display()), &error))?;
-    if read < bytes.len() {
-        return Err(corrupt(format!("the file has {read} bytes, less than its header")));
-    }
-    let reserved = u64::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
-    if bytes[..8] != MAGIC {
-        return Err(corrupt("it does not begin as a log segment does".into()));
-    }
-    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-    if version != VERSION {
-        return Err(corrupt(format!("version {version} of the log's format; this is {VERSION}")));
-    }
-    if bytes != header(partition, reserved) || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&reserved) {
-        return Err(corrupt(format!("its header is damaged, or not one of partition {partition}")));
-    }
-    Ok(reserved)
+/// The offset that a segment's name tells.
+fn start_of(name: &str) -> Option<u64> {
+    name.strip_suffix(SUFFIX)?.parse().ok()
 }
