@@ -1,7 +1,7 @@
 //! Definitions: what the log says that a filter is. `docs/formats.md` draws them.
 
 use bytes::Bytes;
-use umbel_filter::Spec;
+use umbel_filter::{Layout, Plan, Spec};
 
 use crate::limits::FILTER_NAME_BYTES_MAX;
 use crate::{Error, Result};
@@ -63,8 +63,10 @@ impl Definition {
             let why = format!("a filter's name of {bytes} bytes; it must be 1 to {FILTER_NAME_BYTES_MAX}");
             return Err(Error::Invalid(why));
         }
-        umbel_filter::Plan::new(&self.spec, self.shards)
-            .map_err(|error| Error::Invalid(error.to_string()))?;
+        if self.shards != 1 && matches!(self.spec.layout, Layout::RedisBloom { .. }) {
+            return Err(Error::Invalid(format!("{} shards; a chain of sub-filters has one", self.shards)));
+        }
+        Plan::new(&self.spec, self.shards).map_err(|error| Error::Invalid(error.to_string()))?;
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use umbel_core::entry::{Entry, Operation, Request};
 use umbel_core::fold::{Outcome, State};
 use umbel_core::log::Record;
 use umbel_core::{Error, Position};
-use umbel_filter::{Family, Fingerprint, Hasher, Limits, Spec};
+use umbel_filter::{Family, Fingerprint, Hasher, Layout, Limits, Spec};
 
 const SLOT: u16 = 7;
 const BLOOM: u64 = 1;
@@ -207,6 +207,7 @@ fn a_definition_survives_its_bytes() {
         Definition { name: String::new(), ..whole.clone() },
         Definition { name: "n".repeat(2000), ..whole.clone() },
         Definition { shards: 0, ..whole.clone() },
+        Definition { spec: Spec::hosted(Layout::RedisBloom { expansion: None }, 5, 0.1), ..whole.clone() },
         Definition { spec: Spec::bloom(0, 0.1), ..whole },
     ] {
         assert!(matches!(wrong.encode(), Err(Error::Invalid(_))));

@@ -3,7 +3,6 @@
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::classic::{Classic, Sequence};
-use crate::limits::HASHES_MAX;
 use crate::sizing::{self, Geometry, TIGHTENING};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{Error, Fingerprint, Limits, Result};
@@ -40,7 +39,7 @@ impl Link {
         let Geometry::Classic { bits, hashes } = geometry else {
             return Err(Error::unsupported("a chain", "blocked geometry"));
         };
-        let hashes = hashes.min(HASHES_MAX);
+        geometry.check()?;
         let filter = Classic::new(Sequence::RedisBloom, bits, hashes, limits)?;
         Ok(Self { filter, capacity, error, items: AtomicU64::new(items) })
     }

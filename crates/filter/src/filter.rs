@@ -81,11 +81,11 @@ impl Filter {
 
     fn with_hasher(spec: &Spec, hasher: Hasher, limits: &Limits) -> Result<Self> {
         let geometry = Geometry::for_spec(spec, 1)?;
-        let body = match (spec.layout, geometry) {
-            (Layout::RedisBloom { expansion }, _) => {
+        let body = match spec.layout {
+            Layout::RedisBloom { expansion } => {
                 Body::Chain(Chain::new(spec.capacity, spec.error, expansion, limits)?)
             }
-            _ => Body::with_geometry(spec.layout, geometry, limits)?,
+            layout => Body::with_geometry(layout, geometry, limits)?,
         };
         Ok(Self { spec: *spec, hasher, body })
     }
@@ -97,6 +97,13 @@ impl Filter {
         secret: Option<&Secret>,
         limits: &Limits,
     ) -> Result<Self> {
+        spec.check()?;
+        if Kind::of(&geometry) != Some(spec.kind) {
+            return Err(Error::invalid(
+                "geometry",
+                format!("{geometry:?}; it is not one for kind {}", spec.kind),
+            ));
+        }
         let hasher = Hasher::new(spec.family, secret)?;
         Ok(Self { spec: *spec, hasher, body: Body::with_geometry(spec.layout, geometry, limits)? })
     }
@@ -470,6 +477,7 @@ impl Filter {
 
 impl Body {
     pub(crate) fn with_geometry(layout: Layout, geometry: Geometry, limits: &Limits) -> Result<Self> {
+        geometry.check()?;
         let sequence = match layout {
             Layout::Blocked => None,
             Layout::Guava => Some(Sequence::Guava),

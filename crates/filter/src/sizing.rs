@@ -8,7 +8,7 @@
 
 use std::f64::consts::LN_2;
 
-use crate::limits::{BANKS_MAX, SHARDS_MAX};
+use crate::limits::{BANKS_MAX, HASHES_MAX, SHARDS_MAX};
 use crate::raw::{LINE_BYTES, LINE_WORDS};
 use crate::spec::check_error_rate;
 use crate::{Error, Kind, Layout, Result, Spec};
@@ -53,6 +53,17 @@ impl Geometry {
             Layout::RedisBloom { expansion } => redisbloom(share, first_link_error(spec.error, expansion)),
             Layout::Redisson => redisson(share, spec.error)?,
         })
+    }
+
+    /// Says what is wrong with a geometry that comes from outside, if anything.
+    pub(crate) fn check(&self) -> Result<()> {
+        let possible = match *self {
+            Self::Blocked { cell_bits, banks, lines } => {
+                matches!(cell_bits, 1 | 4 | 8) && (1..=BANKS_MAX).contains(&banks) && lines > 0
+            }
+            Self::Classic { bits, hashes } => (1..=HASHES_MAX).contains(&hashes) && bits > 0,
+        };
+        if possible { Ok(()) } else { Err(Error::invalid("geometry", format!("{self:?}"))) }
     }
 
     /// Bytes of the array.

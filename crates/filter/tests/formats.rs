@@ -236,6 +236,10 @@ fn chunks_out_of_place_are_refused() {
         assert!(loader.load(cursor, chunk).is_err(), "{cursor} {}", chunk.len());
         assert_eq!(loader.filter().stats().fill, 0.0, "nothing was written");
     }
+    for cursor in [2, 8, 10, chunks[1].0 + 1] {
+        assert!(redisbloom::scan_dump(&chain, cursor).is_err(), "{cursor}");
+    }
+    assert_eq!(redisbloom::scan_dump(&chain, (1 << 40) + 1).unwrap(), (0, Vec::new()), "behind the end");
     let mut partial = loader();
     partial.load(*cursor, chunk).unwrap();
     assert!(matches!(partial.finish(), Err(Error::Truncated { .. })));

@@ -5,7 +5,9 @@ mod common;
 use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
-use umbel_filter::{BLOCK_BYTES, Counter, Error, Family, Filter, Kind, Layout, Limits, Secret, Spec};
+use umbel_filter::{
+    BLOCK_BYTES, Counter, Error, Family, Filter, Geometry, Kind, Layout, Limits, Secret, Spec,
+};
 
 fn layouts() -> impl Strategy<Value = Layout> {
     prop::sample::select(vec![
@@ -260,6 +262,30 @@ fn sizes_over_the_limit_are_refused_before_they_are_taken() {
     let unbounded = Limits { filter_bytes_max: u64::MAX, ..Limits::default() };
     let error = Filter::new(&Spec::bloom(1_000_000_000_000, 1e-9), &unbounded).unwrap_err();
     assert!(matches!(error, Error::NoMemory { .. }), "{error}");
+}
+
+#[test]
+fn geometries_from_nowhere_are_refused() {
+    let blocked = |cell_bits, banks, lines| Geometry::Blocked { cell_bits, banks, lines };
+    let (bloom, hosted) = (Spec::bloom(100, 0.01), Spec::hosted(Layout::Guava, 100, 0.01));
+    for (spec, geometry) in [
+        (bloom, blocked(1, 0, 10)),
+        (bloom, blocked(1, 1, 0)),
+        (bloom, blocked(1, u32::MAX, 10)),
+        (bloom, blocked(3, 1, 10)),
+        (bloom, blocked(4, 1, 10)),
+        (bloom, blocked(1, 8, u64::MAX)),
+        (bloom, Geometry::Classic { bits: 100, hashes: 3 }),
+        (hosted, blocked(1, 1, 10)),
+        (hosted, Geometry::Classic { bits: 0, hashes: 3 }),
+        (hosted, Geometry::Classic { bits: 100, hashes: 0 }),
+        (hosted, Geometry::Classic { bits: 100, hashes: 1000 }),
+        (Spec::bloom(0, 0.01), blocked(1, 1, 10)),
+    ] {
+        let outcome = Filter::with_geometry(&spec, geometry, None, &Limits::default());
+        assert!(outcome.is_err(), "{spec:?} {geometry:?}");
+    }
+    assert!(Filter::with_geometry(&bloom, blocked(1, 1, 10), None, &Limits::default()).is_ok());
 }
 
 #[test]

@@ -9,7 +9,6 @@ use super::{Fields, Source};
 use crate::array::{BLOCK_BYTES, block_sum};
 use crate::chain::{Chain, Link};
 use crate::filter::{Body, Part, blocks_of};
-use crate::limits::{BANKS_MAX, HASHES_MAX};
 use crate::sizing::Geometry;
 use crate::{Error, Filter, Hasher, Layout, Limits, Result, Secret, Spec};
 
@@ -246,16 +245,13 @@ fn parse(header: &[u8]) -> Result<(Spec, u64, Vec<PartHeader>), String> {
 }
 
 fn geometry_of(spec: &Spec, touched: u32, size: u64) -> Result<Geometry, String> {
-    let (geometry, most) = match spec.layout {
+    let geometry = match spec.layout {
         Layout::Blocked => {
-            let cell_bits = spec.kind.cell_bits();
-            (Geometry::Blocked { cell_bits, banks: touched, lines: size }, BANKS_MAX)
+            Geometry::Blocked { cell_bits: spec.kind.cell_bits(), banks: touched, lines: size }
         }
-        _ => (Geometry::Classic { bits: size, hashes: touched }, HASHES_MAX),
+        _ => Geometry::Classic { bits: size, hashes: touched },
     };
-    if touched == 0 || touched > most || size == 0 {
-        return Err(format!("impossible geometry {geometry:?}"));
-    }
+    geometry.check().map_err(|error| error.to_string())?;
     Ok(geometry)
 }
 

@@ -36,6 +36,9 @@ pub fn scan_dump(filter: &Filter, cursor: u64) -> Result<(u64, Vec<u8>)> {
             return Ok((1, header(chain.expansion(), parts)));
         }
         let mut start = cursor - 1;
+        if !start.is_multiple_of(8) {
+            return Err(Error::invalid("cursor", format!("{cursor}; no chunk ends there")));
+        }
         for part in parts {
             let bytes = stored_bytes(part.geometry);
             if start < bytes {
