@@ -123,71 +123,53 @@ impl Peer for Umbel {
     }
 }
 
-/// fastbloom, with its default hasher (SipHash-1-3); the seed only makes runs repeatable.
-pub(super) struct Fast(BloomFilter);
+/// fastbloom's filters share no trait, only the names of their methods. They have its default hasher (SipHash-1-3); the
+/// seed only makes runs repeatable.
+macro_rules! fastbloom_peer {
+    ($(#[$doc:meta])* $peer:ident, $filter:ident, $name:literal) => {
+        $(#[$doc])*
+        pub(super) struct $peer($filter);
 
-impl Fast {
-    pub(super) fn new(n: u64, error: f64) -> Self {
-        Self(BloomFilter::with_false_pos(error).seed(&42).expected_items(n as usize))
-    }
-}
-
-impl Peer for Fast {
-    fn name(&self) -> &'static str {
-        "fastbloom"
-    }
-
-    fn insert(&mut self, keys: Keys<'_>) -> Result<usize, Box<dyn Error>> {
-        Ok(match keys {
-            Keys::Text(keys) => count(keys, |key| !self.0.insert(*key)),
-            Keys::Ready { hashes, .. } => count(hashes, |hash| !self.0.insert_hash(*hash)),
-        })
-    }
-
-    fn contains(&self, keys: Keys<'_>) -> usize {
-        match keys {
-            Keys::Text(keys) => count(keys, |key| self.0.contains(*key)),
-            Keys::Ready { hashes, .. } => count(hashes, |hash| self.0.contains_hash(*hash)),
+        impl $peer {
+            pub(super) fn new(n: u64, error: f64) -> Self {
+                Self($filter::with_false_pos(error).seed(&42).expected_items(n as usize))
+            }
         }
-    }
 
-    fn bytes(&self) -> u64 {
-        self.0.num_bits() as u64 / 8
-    }
-}
+        impl Peer for $peer {
+            fn name(&self) -> &'static str {
+                $name
+            }
 
-/// fastbloom with atomic words: the one that threads can share while it is filled, as Umbel's always can.
-pub(super) struct FastAtomic(AtomicBloomFilter);
+            fn insert(&mut self, keys: Keys<'_>) -> Result<usize, Box<dyn Error>> {
+                Ok(match keys {
+                    Keys::Text(keys) => count(keys, |key| !self.0.insert(*key)),
+                    Keys::Ready { hashes, .. } => count(hashes, |hash| !self.0.insert_hash(*hash)),
+                })
+            }
 
-impl FastAtomic {
-    pub(super) fn new(n: u64, error: f64) -> Self {
-        Self(AtomicBloomFilter::with_false_pos(error).seed(&42).expected_items(n as usize))
-    }
-}
+            fn contains(&self, keys: Keys<'_>) -> usize {
+                match keys {
+                    Keys::Text(keys) => count(keys, |key| self.0.contains(*key)),
+                    Keys::Ready { hashes, .. } => count(hashes, |hash| self.0.contains_hash(*hash)),
+                }
+            }
 
-impl Peer for FastAtomic {
-    fn name(&self) -> &'static str {
-        "fastbloom-atomic"
-    }
-
-    fn insert(&mut self, keys: Keys<'_>) -> Result<usize, Box<dyn Error>> {
-        Ok(match keys {
-            Keys::Text(keys) => count(keys, |key| !self.0.insert(*key)),
-            Keys::Ready { hashes, .. } => count(hashes, |hash| !self.0.insert_hash(*hash)),
-        })
-    }
-
-    fn contains(&self, keys: Keys<'_>) -> usize {
-        match keys {
-            Keys::Text(keys) => count(keys, |key| self.0.contains(*key)),
-            Keys::Ready { hashes, .. } => count(hashes, |hash| self.0.contains_hash(*hash)),
+            fn bytes(&self) -> u64 {
+                self.0.num_bits() as u64 / 8
+            }
         }
-    }
-
-    fn bytes(&self) -> u64 {
-        self.0.num_bits() as u64 / 8
-    }
+    };
 }
+
+fastbloom_peer!(
+    /// The plain one.
+    Fast, BloomFilter, "fastbloom"
+);
+fastbloom_peer!(
+    /// The one with atomic words, which threads can share while it is filled, as Umbel's always can.
+    FastAtomic, AtomicBloomFilter, "fastbloom-atomic"
+);
 
 /// sbbf-rs: blocks of eight 32-bit words, fed with XXH3 as Parquet feeds its own.
 pub(super) struct SplitBlock {

@@ -259,10 +259,8 @@ fn every_operation_of_the_disk_may_fail() {
                 match outcome {
                     Ok(()) => acknowledged.push(number),
                     Err(error @ (Error::Retry(_) | Error::Closed(_))) => {
-                        assert!(
-                            fault == Fault::Full || matches!(error, Error::Closed(_)) || nth > 0,
-                            "{error}"
-                        );
+                        // A broken disk closes the log; a full one does so only if it fails a sync.
+                        assert!(fault == Fault::Full || matches!(error, Error::Closed(_)), "{error}");
                         failed = true;
                         if fault == Fault::Full && number % 3 == 0 {
                             disk.mend();

@@ -334,17 +334,16 @@ impl Partition {
     }
 
     pub(super) fn read(&self, after: Position, bytes_max: usize) -> Result<Vec<Record>> {
+        let mut from = u64::try_from(after.number()).unwrap_or(u64::MAX);
         let (segments, oldest, tail) = {
             let writer = self.lock();
             let oldest = writer.oldest();
-            let from = u64::try_from(after.number()).unwrap_or(u64::MAX);
             if from > writer.tail {
                 return Err(Error::Invalid(format!("position {after} is behind the end of the log")));
             }
             let first = writer.segments.iter().rposition(|segment| segment.start <= from).unwrap_or(0);
             (writer.segments.iter().skip(first).cloned().collect::<Vec<_>>(), oldest, writer.tail)
         };
-        let mut from = u64::try_from(after.number()).unwrap_or(u64::MAX);
         if from < oldest {
             return Err(Error::Trimmed { oldest: position(oldest) });
         }
