@@ -27,6 +27,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// An error of the blob store while `doing` something. A blob that is not there was expected to be.
+    pub(crate) fn blob(doing: impl Into<String>, error: &object_store::Error) -> Self {
+        let message = format!("{}: {error}", doing.into());
+        match error {
+            object_store::Error::NotFound { .. } => Self::Corrupt(message),
+            _ => Self::Retry(message),
+        }
+    }
+
     /// An error of the system while `doing` something. It may pass, unless it is one of those that a closed log
     /// gives.
     pub(crate) fn io(doing: impl Into<String>, error: &io::Error) -> Self {
