@@ -1,6 +1,6 @@
 //! The array under every filter: lines, copied block by block, with a record of what changed.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -21,6 +21,9 @@ pub(crate) struct Array {
     lines: Memory,
     /// One bit a block: changed since it was last asked for.
     dirty: Box<[AtomicU64]>,
+    /// One bit a block: may hold more than zeros, though it is not dirty. All other blocks are as they were
+    /// reserved, which cannot be seen from their content without touching their pages.
+    held: Box<[AtomicU64]>,
 }
 
 impl Deref for Array {
@@ -47,8 +50,8 @@ impl Array {
         })?;
         let lines = Memory::zeroed(lines)?;
         let blocks = lines.len().div_ceil(BLOCK_LINES);
-        let dirty = (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { lines, dirty })
+        let none = || (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { lines, dirty: none(), held: none() })
     }
 
     /// A zeroed array of the same size.
@@ -112,7 +115,7 @@ impl Array {
     /// changes to lines, this load and the clearing all take part in the one order of sequential consistency.
     #[inline]
     pub(crate) fn touched(&self, line: usize) {
-        let block = line / BLOCK_LINES;
+        let block = block_of(line);
         let (word, bit) = (&self.dirty[block / 64], 1 << (block % 64));
         if cfg!(loom) {
             // Loom orders sequentially consistent fences only, not accesses.
@@ -123,11 +126,19 @@ impl Array {
         }
     }
 
+    /// Notes a block as changed, though nobody changed it.
+    pub(crate) fn mark_dirty(&self, block: usize) {
+        self.dirty[block / 64].fetch_or(1 << (block % 64), Ordering::SeqCst);
+    }
+
     /// The blocks that changed since the last call, in order.
     pub(crate) fn take_dirty(&self) -> Vec<usize> {
         let mut blocks = Vec::new();
         for (index, word) in self.dirty.iter().enumerate() {
             let mut bits = word.swap(0, Ordering::SeqCst);
+            if bits != 0 {
+                self.held[index].fetch_or(bits, Ordering::Relaxed);
+            }
             while bits != 0 {
                 blocks.push(index * 64 + bits.trailing_zeros() as usize);
                 bits &= bits - 1;
@@ -152,15 +163,41 @@ impl Array {
     }
 
     /// Overwrites the words from `first` on with little-endian `bytes`; a last short word is filled with zeros.
+    /// Zeros are left out: the words are zero already.
     pub(crate) fn load_bytes(&mut self, first: u64, bytes: &[u8]) {
+        self.load(first, bytes, false);
+    }
+
+    /// Overwrites a block with `bytes`, which must be as many as it has. That is no change to be noted.
+    pub(crate) fn load_block(&mut self, block: usize, bytes: &[u8]) {
+        debug_assert_eq!(bytes.len(), self.block_bytes(block));
+        let notes = [&self.dirty, &self.held].map(|notes| notes[block / 64].load(Ordering::Relaxed));
+        let may_hold = (notes[0] | notes[1]) >> (block % 64) & 1 == 1;
+        self.load((block * BLOCK_BYTES / 8) as u64, bytes, may_hold);
+    }
+
+    fn load(&mut self, first: u64, bytes: &[u8], with_zeros: bool) {
+        let mut any = 0;
         for (index, chunk) in (first..).zip(bytes.chunks(8)) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
             let word = u64::from_le_bytes(word);
+            any |= word;
             // Untouched zero pages stay unallocated.
-            if word != 0 {
+            if word != 0 || with_zeros {
                 self.word(index).store(word, Ordering::Relaxed);
             }
+        }
+        if any != 0 {
+            let start = first as usize * 8;
+            self.hold(start / BLOCK_BYTES..(start + bytes.len()).div_ceil(BLOCK_BYTES));
+        }
+    }
+
+    /// Notes that blocks may hold more than zeros: for whoever filled them and noted no change.
+    pub(crate) fn hold(&mut self, blocks: Range<usize>) {
+        for block in blocks {
+            change_exclusive(&mut self.held[block / 64], |held| held | 1 << (block % 64));
         }
     }
 
@@ -176,7 +213,7 @@ pub(crate) struct Notes<'a>(&'a mut [AtomicU64]);
 impl Notes<'_> {
     #[inline(always)]
     pub(crate) fn touched(&mut self, line: usize) {
-        let block = line / BLOCK_LINES;
+        let block = block_of(line);
         change_exclusive(&mut self.0[block / 64], |notes| notes | 1 << (block % 64));
     }
 }
@@ -195,7 +232,15 @@ fn combine_into(word: &AtomicU64, other: u64, combine: impl Fn(u64, u64) -> u64)
     }
 }
 
-/// The checksum of a block. Its number is part of it, so that blocks cannot change places unnoticed.
-pub(crate) fn block_sum(number: u64, bytes: &[u8]) -> u64 {
+/// The number of the block that a line is in.
+#[inline]
+pub(crate) fn block_of(line: usize) -> usize {
+    line / BLOCK_LINES
+}
+
+/// The checksum of a block: XXH3 with the block's number as its seed, so that blocks cannot change places unnoticed.
+///
+/// Blocks are numbered as [`Filter::copy_block`](crate::Filter::copy_block) does, through all links of a chain.
+pub fn block_sum(number: u64, bytes: &[u8]) -> u64 {
     xxh3_64_with_seed(bytes, number)
 }

@@ -12,7 +12,7 @@
 
 use std::sync::PoisonError;
 
-use crate::array::Array;
+use crate::array::{Array, block_of};
 use crate::fingerprint::scale;
 use crate::limits::BANKS_MAX;
 use crate::raw::{Kernel, LINE_WORDS, Line, Missing, Work, cell_mask, prefetch, shift};
@@ -113,10 +113,16 @@ impl<const CELL: u32> Blocked<CELL> {
         self.kernel.run(InsertRun { filter: self, keys, fetch, new });
     }
 
-    /// Adds a run of keys to a filter that nobody else holds.
-    pub(crate) fn fill_run(&mut self, keys: &[Fingerprint]) {
+    /// Adds a run of keys, each as often as it says, to a filter that nobody else holds.
+    pub(crate) fn fill_run(&mut self, keys: &[impl Counted]) {
         let (fetch, kernel) = (self.array.outgrows_cache(), self.kernel);
         kernel.run(FillRun { filter: self, keys, fetch });
+    }
+
+    /// The blocks of a key's lines.
+    #[inline]
+    pub(crate) fn blocks_touched(&self, key: Fingerprint) -> impl Iterator<Item = usize> {
+        self.places(key).map(|(line, _)| block_of(line))
     }
 
     /// The numbers and places of the lines of a key.
@@ -166,13 +172,14 @@ impl<const CELL: u32> Blocked<CELL> {
                 format!("banks of {} lines, an odd number", self.lines),
             ));
         }
-        let half = Self::of(Array::zeroed(self.array.len() as u128 / 2)?, self.banks, self.lines / 2);
+        let mut half = Self::of(Array::zeroed(self.array.len() as u128 / 2)?, self.banks, self.lines / 2);
         for (pair, folded) in self.array.chunks(2).zip(half.array.iter()) {
             for (word, folded) in folded.0.iter().enumerate() {
                 let [low, high] = [0, 1].map(|line: usize| pair[line].0[word].load(Ordering::Relaxed));
                 folded.store(add_cells::<CELL>(low, high), Ordering::Relaxed);
             }
         }
+        half.array.hold(0..half.array.blocks());
         Ok(half)
     }
 }
@@ -304,13 +311,43 @@ impl<const CELL: u32> Work for InsertRun<'_, CELL> {
     }
 }
 
-struct FillRun<'a, const CELL: u32> {
+/// A key, and how often it is added.
+pub(crate) trait Counted: Copy {
+    fn key(self) -> Fingerprint;
+    fn times(self) -> u32;
+}
+
+impl Counted for Fingerprint {
+    #[inline(always)]
+    fn key(self) -> Fingerprint {
+        self
+    }
+
+    #[inline(always)]
+    fn times(self) -> u32 {
+        1
+    }
+}
+
+impl Counted for (Fingerprint, u32) {
+    #[inline(always)]
+    fn key(self) -> Fingerprint {
+        self.0
+    }
+
+    #[inline(always)]
+    fn times(self) -> u32 {
+        self.1
+    }
+}
+
+struct FillRun<'a, const CELL: u32, K> {
     filter: &'a mut Blocked<CELL>,
-    keys: &'a [Fingerprint],
+    keys: &'a [K],
     fetch: bool,
 }
 
-impl<const CELL: u32> Work for FillRun<'_, CELL> {
+impl<const CELL: u32, K: Counted> Work for FillRun<'_, CELL, K> {
     type Output = ();
 
     #[inline(always)]
@@ -319,14 +356,17 @@ impl<const CELL: u32> Work for FillRun<'_, CELL> {
         let (lines, mut notes) = self.filter.array.exclusive();
         for (index, key) in self.keys.iter().enumerate() {
             if let Some(ahead) = self.keys.get(index + PREFETCH_AHEAD).filter(|_| self.fetch) {
-                Banks { lines, banks, each }.prefetch(*ahead);
+                Banks { lines, banks, each }.prefetch(ahead.key());
             }
-            let mut key = *key;
+            let (mut key, times) = (key.key(), key.times());
+            if times == 0 {
+                continue;
+            }
             for bank in 0..banks {
                 let line = Banks { lines, banks, each }.line(bank, key);
                 for (word, cells) in lines[line].0.iter_mut().enumerate() {
                     let shift = shift::<CELL>(key.second, word);
-                    change_exclusive(cells, |cells| raised::<CELL>(cells, shift));
+                    change_exclusive(cells, |cells| raised::<CELL>(cells, shift, times));
                 }
                 notes.touched(line);
                 key = key.rehashed();
@@ -335,14 +375,15 @@ impl<const CELL: u32> Work for FillRun<'_, CELL> {
     }
 }
 
-/// A word with one of its cells raised by one, unless it is at its maximum.
+/// A word with one of its cells raised, as far as its maximum. A key has one cell in each of its words, so that
+/// raising them all at once gives what raising them one by one does.
 #[inline(always)]
-fn raised<const CELL: u32>(cells: u64, shift: u32) -> u64 {
+fn raised<const CELL: u32>(cells: u64, shift: u32, times: u32) -> u64 {
     if CELL == 1 {
         return cells | 1 << shift;
     }
-    let at_maximum = cells >> shift & cell_mask(CELL) == cell_mask(CELL);
-    cells + (u64::from(!at_maximum) << shift)
+    let room = cell_mask(CELL) - (cells >> shift & cell_mask(CELL));
+    cells + (u64::from(times).min(room) << shift)
 }
 
 /// Answers for each key while the lines of later keys are on their way.

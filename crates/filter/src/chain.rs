@@ -95,6 +95,21 @@ impl Chain {
         }
     }
 
+    /// The blocks of a key's bits in the newest link; those of older links count first.
+    #[inline]
+    pub(crate) fn blocks_touched(&self, key: Fingerprint, mut touched: impl FnMut(usize)) {
+        if let Some((newest, older)) = self.links().split_last() {
+            let first: usize = older.iter().map(|link| link.filter.array().blocks()).sum();
+            newest.filter.blocks_touched(key).for_each(|block| touched(first + block));
+        }
+    }
+
+    /// Elements that were new when they were added.
+    pub(crate) fn items(&self) -> u64 {
+        let links = self.links();
+        links.iter().fold(0, |sum, link| sum.saturating_add(link.items.load(Ordering::Relaxed)))
+    }
+
     /// Back to one empty link, of the first one's size.
     pub(crate) fn clear(&mut self) -> Result<()> {
         let first = self.links().first().map(|link| (link.filter.geometry(), link.capacity, link.error));

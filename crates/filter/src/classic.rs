@@ -1,7 +1,7 @@
 //! The textbook's filter, with a key's bits anywhere in the array: the geometry of Guava, of Redisson and of each
 //! link of RedisBloom's chain. They differ only in the sequence of positions.
 
-use crate::array::Array;
+use crate::array::{Array, block_of};
 use crate::raw::{LINE_WORDS, prefetch};
 use crate::sizing::Geometry;
 use crate::sync::Ordering;
@@ -81,8 +81,14 @@ impl Classic {
     #[inline]
     pub(crate) fn prefetch(&self, key: Fingerprint) {
         for position in self.positions(key) {
-            prefetch(&self.array[position as usize / (64 * LINE_WORDS)]);
+            prefetch(&self.array[line_of(position)]);
         }
+    }
+
+    /// The blocks of a key's bits.
+    #[inline]
+    pub(crate) fn blocks_touched(&self, key: Fingerprint) -> impl Iterator<Item = usize> {
+        self.positions(key).map(|position| block_of(line_of(position)))
     }
 
     // Kept out of `Filter::contains`, whose native path would save registers for it.
@@ -101,7 +107,7 @@ impl Classic {
             let (word, bit) = (self.array.word(position / 64), 1 << (position % 64));
             if word.load(Ordering::Relaxed) & bit == 0 {
                 word.fetch_or(bit, Ordering::SeqCst);
-                self.array.touched(position as usize / (64 * LINE_WORDS));
+                self.array.touched(line_of(position));
                 new = true;
             }
         }
@@ -114,10 +120,16 @@ impl Classic {
             return Err(Error::unsupported("folding", format!("{} bits, no multiple of 128", self.bits)));
         }
         let half = Geometry::Classic { bits: self.bits / 2, hashes: self.hashes };
-        let half = Self { array: Array::zeroed(half.lines())?, bits: self.bits / 2, ..*self };
+        let mut half = Self { array: Array::zeroed(half.lines())?, bits: self.bits / 2, ..*self };
         for (index, word) in self.array.words().take((self.bits / 64) as usize).enumerate() {
             half.array.word(index as u64 % (half.bits / 64)).fetch_or(word, Ordering::Relaxed);
         }
+        half.array.hold(0..half.array.blocks());
         Ok(half)
     }
+}
+
+#[inline]
+fn line_of(position: u64) -> usize {
+    position as usize / (64 * LINE_WORDS)
 }

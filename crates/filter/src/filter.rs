@@ -1,21 +1,22 @@
-use xxhash_rust::xxh3::Xxh3Default;
-
-use crate::array::{Array, block_sum};
+use crate::array::Array;
 use crate::blocked::{Blocked, Occupancy};
 use crate::chain::Chain;
 use crate::classic::{Classic, Sequence};
-use crate::format::native;
 use crate::sizing::Geometry;
 use crate::sync::Ordering;
 use crate::{Counter, Error, Family, Fingerprint, Hasher, Kind, Layout, Limits, Result, Secret, Spec};
+
+mod blocks;
+
+pub(crate) use blocks::blocks_of;
 
 /// Keys that are hashed before their lines are touched.
 const CHUNK: usize = 64;
 
 /// A set-membership filter: it answers "absent" or "maybe".
 ///
-/// Everything but [`clear`](Self::clear) works through a shared reference, from any number of threads, without
-/// locks on the way of adds and lookups.
+/// What needs the filter alone, like [`clear`](Self::clear), says so by its signature. Everything else works through a
+/// shared reference, from any number of threads, without locks on the way of adds and lookups.
 ///
 /// ```
 /// use umbel_filter::{Filter, Limits, Spec};
@@ -250,6 +251,32 @@ impl Filter {
         Ok(())
     }
 
+    /// Adds each key as often as its count says, to a filter that nobody else holds: what
+    /// [`insert_fingerprint`](Self::insert_fingerprint) gives when it is called that often, in one step. A counter
+    /// that reaches its maximum stays there, however much is left to add; bits are set for any count but 0.
+    ///
+    /// On an error, which only a chain can give, the keys before the refused one are in.
+    pub fn fill_counts(&mut self, keys: &[(Fingerprint, u32)]) -> Result<()> {
+        match &mut self.body {
+            Body::Bits(filter) => filter.fill_run(keys),
+            Body::Nibbles(filter) => filter.fill_run(keys),
+            Body::Bytes(filter) => filter.fill_run(keys),
+            Body::Classic(_) | Body::Chain(_) => {
+                for (key, _) in keys.iter().filter(|(_, count)| *count > 0) {
+                    self.insert_fingerprint(*key)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the lines of a key, for one who will need them soon and has other work meanwhile. It does nothing
+    /// on a chain.
+    #[inline]
+    pub fn prefetch(&self, key: Fingerprint) {
+        self.body.prefetch(key);
+    }
+
     /// [`contains_batch`](Self::contains_batch) for keys that are hashed already.
     pub fn contains_fingerprints(&self, keys: &[Fingerprint], answers: &mut Vec<bool>) {
         reset(answers, keys.len());
@@ -294,7 +321,7 @@ impl Filter {
 
     /// Measures the array: one pass over all of it.
     pub fn stats(&self) -> Stats {
-        let bytes = self.with_parts(|parts| parts.iter().map(|part| part.array.bytes()).sum());
+        let bytes = self.bytes();
         let cells = |geometry: Geometry| geometry.bits() as f64 / f64::from(self.spec.kind.cell_bits());
         let of_blocked = |geometry: Geometry, occupancy: Occupancy| Stats {
             fill: occupancy.used as f64 / cells(geometry),
@@ -317,6 +344,19 @@ impl Filter {
                 }
                 Stats { fill: used / all, cardinality, error: 1.0 - right, bytes }
             }),
+        }
+    }
+
+    /// Bytes of all arrays, without a look at them.
+    pub fn bytes(&self) -> u64 {
+        self.with_parts(|parts| parts.iter().map(|part| part.array.bytes()).sum())
+    }
+
+    /// How many keys were new when they were added, where the layout counts them: a chain does.
+    pub fn items(&self) -> Option<u64> {
+        match &self.body {
+            Body::Chain(chain) => Some(chain.items()),
+            _ => None,
         }
     }
 
@@ -371,50 +411,6 @@ impl Filter {
             *array = array.emptied()?;
         }
         Ok(())
-    }
-
-    /// A digest of definition and content: equal for equal filters, whatever the machine and the order of adds.
-    pub fn digest(&self) -> u128 {
-        self.with_parts(|parts| {
-            let mut digest = Xxh3Default::new();
-            digest.update(&native::header(self, parts));
-            let mut bytes = Vec::new();
-            for (number, (array, block)) in (0..).zip(blocks_of(parts)) {
-                array.copy_block(block, &mut bytes);
-                digest.update(&block_sum(number, &bytes).to_le_bytes());
-            }
-            digest.digest128()
-        })
-    }
-
-    /// The number of blocks of [`BLOCK_BYTES`](crate::BLOCK_BYTES) that the array is copied in.
-    pub fn blocks(&self) -> usize {
-        self.with_parts(|parts| parts.iter().map(|part| part.array.blocks()).sum())
-    }
-
-    /// Copies a block into `bytes`; of a block that is not there, nothing. Adds may go on meanwhile: the copy has
-    /// every element whose add had returned before.
-    pub fn copy_block(&self, block: usize, bytes: &mut Vec<u8>) {
-        bytes.clear();
-        self.with_parts(|parts| {
-            if let Some((array, block)) = blocks_of(parts).nth(block) {
-                array.copy_block(block, bytes);
-            }
-        });
-    }
-
-    /// The blocks that changed since this was last called, or since the filter was made. Copy them after the
-    /// call: a change that the copies miss is reported next time.
-    pub fn take_dirty(&self) -> Vec<usize> {
-        self.with_parts(|parts| {
-            let mut first = 0;
-            let mut blocks = Vec::new();
-            for Part { array, .. } in parts {
-                blocks.extend(array.take_dirty().into_iter().map(|block| first + block));
-                first += array.blocks();
-            }
-            blocks
-        })
     }
 
     /// Calls `with` with all arrays, none of which is added meanwhile.
@@ -555,11 +551,6 @@ impl Body {
         }
         (keys.len(), Ok(()))
     }
-}
-
-/// All blocks of all parts, in order.
-pub(crate) fn blocks_of<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = (&'a Array, usize)> {
-    parts.iter().flat_map(|part| (0..part.array.blocks()).map(|block| (part.array, block)))
 }
 
 fn reset(answers: &mut Vec<bool>, length: usize) {

@@ -28,7 +28,7 @@ mod sizing;
 mod spec;
 mod sync;
 
-pub use array::BLOCK_BYTES;
+pub use array::{BLOCK_BYTES, block_sum};
 pub use error::{Error, Result};
 pub use family::{Family, Hasher, Secret};
 pub use filter::{Filter, Stats};

@@ -6,7 +6,7 @@ use common::{Random, fixture, read};
 use serde_json::{Value, json};
 use umbel_filter::format::native::{self, Compression};
 use umbel_filter::format::{guava, redisbloom, redisson};
-use umbel_filter::{Counter, Error, Family, Filter, Kind, Layout, Limits, Secret, Spec};
+use umbel_filter::{Counter, Error, Family, Filter, Kind, Layout, Limits, Secret, Spec, block_sum};
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 
@@ -87,6 +87,135 @@ fn a_keyed_filter_opens_with_its_secret_only() {
     assert!(open(Some(&secret)).unwrap().contains("key"));
     assert!(open(None).unwrap_err().to_string().contains("secret"));
     assert!(open(Some(&Secret([0; 16]))).unwrap_err().to_string().contains("secret"));
+}
+
+const SECRET: Secret = Secret(*b"0123456789abcdef");
+
+/// A filter of every layout, kind and family; the chain that may grow has three links.
+fn outlined() -> Vec<(Filter, Option<&'static Secret>)> {
+    let keys = |spec: &Spec| match spec.layout {
+        Layout::RedisBloom { expansion: Some(_) } => spec.capacity * 5,
+        _ => spec.capacity,
+    };
+    let keyed = Filter::keyed(&Spec::counting(1000, 0.001), &SECRET, &Limits::default()).unwrap();
+    (0..500).for_each(|i| assert!(keyed.insert(format!("item:{i}")).is_ok()));
+    let mut all: Vec<_> = specs().iter().map(|spec| (filled(spec, keys(spec)), None)).collect();
+    all.push((keyed, Some(&SECRET)));
+    all
+}
+
+#[test]
+fn an_outline_and_the_blocks_bring_every_filter_back() {
+    let mut chain_blocks_max = 0;
+    for (filter, secret) in outlined() {
+        let outline = filter.outline();
+        assert!(written(&filter, Compression::None).starts_with(&outline));
+        let mut back = Filter::from_outline(&outline, secret, &Limits::default()).unwrap();
+        assert_eq!(back.outline(), outline);
+        assert_eq!(
+            (back.spec(), back.geometry(), back.blocks(), back.bytes(), back.items()),
+            (filter.spec(), filter.geometry(), filter.blocks(), filter.bytes(), filter.items())
+        );
+        assert_eq!((filter.bytes(), back.stats().fill), (filter.stats().bytes, 0.0));
+        let is_chain = matches!(filter.spec().layout, Layout::RedisBloom { .. });
+        assert_eq!(filter.items().is_some(), is_chain);
+        if is_chain {
+            chain_blocks_max = chain_blocks_max.max(filter.blocks());
+        }
+        let mut bytes = Vec::new();
+        for block in (0..filter.blocks()).rev() {
+            filter.copy_block(block, &mut bytes);
+            back.load_block(block, &bytes).unwrap();
+        }
+        assert_eq!(back.digest(), filter.digest());
+        assert!(back.take_dirty().is_empty(), "a restore is no change");
+        // It goes on as the other does, which a chain could not without its items.
+        if filter.spec().layout != (Layout::RedisBloom { expansion: None }) {
+            for i in 0..10_000 {
+                let key = format!("later:{i}");
+                assert_eq!(back.insert(&key).unwrap(), filter.insert(&key).unwrap());
+            }
+            assert_eq!(back.digest(), filter.digest());
+        }
+    }
+    assert!(chain_blocks_max >= 3, "each link has a block of its own");
+}
+
+#[test]
+fn items_are_known_to_chains() {
+    let chain = Spec::hosted(Layout::RedisBloom { expansion: Some(2) }, 100, 0.001);
+    assert_eq!(filled(&chain, 0).items(), Some(0));
+    let items = filled(&chain, 500).items().unwrap();
+    assert!((490..=500).contains(&items), "{items}");
+    assert_eq!(filled(&Spec::bloom(100, 0.001), 50).items(), None);
+}
+
+#[test]
+fn a_damaged_outline_is_refused() {
+    for (filter, secret) in outlined() {
+        let outline = filter.outline();
+        let open = |outline: &[u8]| Filter::from_outline(outline, secret, &Limits::default());
+        for bit in 0..outline.len() * 8 {
+            let mut damaged = outline.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(open(&damaged).is_err(), "{:?}, bit {bit}", filter.spec());
+        }
+        for length in 0..outline.len() {
+            let error = open(&outline[..length]).unwrap_err();
+            assert!(matches!(error, Error::Truncated { .. }), "cut to {length}: {error}");
+        }
+        let error = open(&[&outline[..], b"."].concat()).unwrap_err().to_string();
+        assert!(error.contains("1 bytes follow"), "{error}");
+        let tight = Limits { filter_bytes_max: filter.bytes() - 1, ..Limits::default() };
+        let error = Filter::from_outline(&outline, secret, &tight).unwrap_err();
+        assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    }
+}
+
+#[test]
+fn the_outline_of_a_keyed_filter_opens_with_its_secret_only() {
+    let keyed = Filter::keyed(&Spec::bloom(1000, 0.001), &SECRET, &Limits::default()).unwrap();
+    let open = |secret| Filter::from_outline(&keyed.outline(), secret, &Limits::default());
+    assert!(open(Some(&SECRET)).is_ok());
+    for secret in [None, Some(&Secret([0; 16]))] {
+        assert!(open(secret).unwrap_err().to_string().contains("secret"));
+    }
+}
+
+/// A checksum keeps accidents out, not a forger: each field has to be possible in itself.
+#[test]
+fn a_forged_outline_is_refused() {
+    let blocked = filled(&Spec::bloom(1000, 0.001), 0).outline();
+    let chain = filled(&Spec::hosted(Layout::RedisBloom { expansion: None }, 1000, 0.01), 0).outline();
+    let forge = |outline: &[u8], change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = outline[..outline.len() - 8].to_vec();
+        change(&mut bytes);
+        // With 0 as its seed it is the sum that a header has.
+        let sum = block_sum(0, &bytes);
+        bytes.extend(sum.to_le_bytes());
+        Filter::from_outline(&bytes, None, &Limits::default())
+    };
+    assert!(forge(&blocked, &|_| ()).is_ok() && forge(&chain, &|_| ()).is_ok());
+    let twice = |b: &mut Vec<u8>| {
+        b[48] = 2;
+        b.extend_from_within(56..104);
+    };
+    assert!(forge(&chain, &twice).is_ok());
+    let refused = |outline: &[u8], says: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let error = forge(outline, change).unwrap_err().to_string();
+        assert!(error.contains(says), "{error:?} should say {says:?}");
+    };
+    refused(&blocked, "2 arrays where one is due", &twice);
+    refused(&chain, "a chain has one or more", &|b| {
+        b[48] = 0;
+        b.truncate(56);
+    });
+    refused(&blocked, "reserved", &|b| b[10] = 1);
+    refused(&blocked, "reserved", &|b| b[103] = 1);
+    refused(&blocked, "geometry", &|b| b[56] = 0);
+    refused(&blocked, "geometry", &|b| b[64..72].fill(0));
+    refused(&blocked, "over the limit", &|b| b[64..72].fill(0xff));
+    refused(&blocked, "blocks of", &|b| b[52] = 1);
 }
 
 /// Each decoder behind one face, for input that is not to be trusted.

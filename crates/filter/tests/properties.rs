@@ -5,6 +5,7 @@ mod common;
 use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
+use umbel_filter::format::native::{self, Compression};
 use umbel_filter::{
     BLOCK_BYTES, Counter, Error, Family, Filter, Geometry, Kind, Layout, Limits, Secret, Spec,
 };
@@ -87,6 +88,39 @@ proptest! {
         alone.fill_fingerprints(second).unwrap();
         prop_assert_eq!(alone.digest(), shared.digest());
         prop_assert!(keys.is_empty() || !alone.take_dirty().is_empty());
+    }
+
+    #[test]
+    fn filling_counts_is_adding_as_often(
+        spec in specs(), before in keys(), removed in 0..8_u8,
+        counts in prop::collection::vec(
+            (0..12_u8, prop::sample::select(vec![0, 1, 2, 7, 14, 15, 16, 100, 254, 255, 256, 1000, u32::MAX])),
+            0..40,
+        )
+    ) {
+        let (shared, mut alone) = (filled(&spec, &before), filled(&spec, &before));
+        shared.take_dirty();
+        alone.take_dirty();
+        let counts: Vec<_> =
+            counts.into_iter().map(|(key, count)| (shared.hasher().fingerprint(&[key]), count)).collect();
+        for (key, count) in &counts {
+            // No counter goes beyond 255, so more adds change nothing.
+            for _ in 0..(*count).min(300) {
+                shared.insert_fingerprint(*key).unwrap();
+            }
+        }
+        alone.fill_counts(&counts).unwrap();
+        prop_assert_eq!(alone.digest(), shared.digest());
+        // Notes of change may be more, never fewer.
+        let dirty = alone.take_dirty();
+        prop_assert!(shared.take_dirty().iter().all(|block| dirty.contains(block)));
+        if spec.kind != Kind::Bloom {
+            // Counters that stick do so in both.
+            for key in (0..removed).cycle().take(usize::from(removed) * 20) {
+                prop_assert_eq!(alone.remove([key]).unwrap(), shared.remove([key]).unwrap());
+            }
+            prop_assert_eq!(alone.digest(), shared.digest());
+        }
     }
 
     #[test]
@@ -206,6 +240,153 @@ fn dirty_blocks_are_all_that_a_copy_needs() {
         }
         assert_eq!(copy, whole);
     }
+}
+
+/// Filters of every layout, kind and some numbers of banks, several blocks large; the chain has two links.
+fn large() -> Vec<Filter> {
+    let mut filters = Vec::new();
+    for kind in [Kind::Bloom, Kind::Counting(Counter::Nibble), Kind::Counting(Counter::Byte)] {
+        for banks in [1, 2, 3, 8] {
+            let geometry = Geometry::Blocked { cell_bits: kind.cell_bits(), banks, lines: 2500 };
+            let spec = Spec::bloom(1000, 0.01).kind(kind);
+            filters.push(Filter::with_geometry(&spec, geometry, None, &Limits::default()).unwrap());
+        }
+    }
+    for layout in [Layout::Guava, Layout::Guava32, Layout::Redisson] {
+        filters.push(filter(&Spec::hosted(layout, 250_000, 0.01)));
+    }
+    let chain = filter(&Spec::hosted(Layout::RedisBloom { expansion: Some(2) }, 60_000, 0.01));
+    let first_link = chain.blocks();
+    (0..70_000_u32).for_each(|i| assert!(chain.insert(i.to_le_bytes()).is_ok()));
+    assert!(first_link > 1 && chain.blocks() > 2 * first_link);
+    chain.take_dirty();
+    filters.push(chain);
+    assert!(filters.iter().all(|filter| filter.blocks() > 2));
+    filters
+}
+
+#[test]
+fn the_blocks_of_a_key_are_known_before_it_is_added() {
+    for filter in large() {
+        let (is_chain, counts) = (filter.items().is_some(), filter.spec().kind != Kind::Bloom);
+        let mut all = HashSet::new();
+        for i in 0..200 {
+            let key = filter.hasher().fingerprint(format!("key:{i}").as_bytes());
+            let mut touched = HashSet::new();
+            filter.prefetch(key);
+            filter.blocks_touched(key, |block| {
+                touched.insert(block);
+            });
+            assert!(touched.iter().all(|block| *block < filter.blocks()));
+            assert!(filter.take_dirty().is_empty(), "asking changes nothing");
+            let new = filter.insert_fingerprint(key).unwrap();
+            let dirty: HashSet<_> = filter.take_dirty().into_iter().collect();
+            assert!(dirty.is_subset(&touched), "{:?}: {dirty:?} {touched:?}", filter.geometry());
+            assert!(!new || !dirty.is_empty());
+            if i == 0 && !is_chain {
+                assert_eq!(dirty, touched, "a first key changes them all");
+            }
+            if counts {
+                assert!(filter.remove_fingerprint(key).unwrap());
+                let dirty: HashSet<_> = filter.take_dirty().into_iter().collect();
+                assert_eq!(dirty, touched);
+                filter.insert_fingerprint(key).unwrap();
+                filter.take_dirty();
+            }
+            all.extend(touched);
+        }
+        assert!(is_chain || all.len() == filter.blocks(), "keys go everywhere");
+    }
+}
+
+fn contents(filter: &Filter) -> Vec<Vec<u8>> {
+    let copied = |block| {
+        let mut bytes = Vec::new();
+        filter.copy_block(block, &mut bytes);
+        bytes
+    };
+    (0..filter.blocks()).map(copied).collect()
+}
+
+fn load(filter: &mut Filter, blocks: &[Vec<u8>]) {
+    blocks.iter().enumerate().for_each(|(block, bytes)| filter.load_block(block, bytes).unwrap());
+}
+
+fn zeros(blocks: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    blocks.iter().map(|block| vec![0; block.len()]).collect()
+}
+
+#[test]
+fn a_loaded_block_replaces_what_was_there() {
+    for mut filter in large() {
+        (0..300).for_each(|i| assert!(filter.insert(format!("key:{i}")).is_ok()));
+        let (full, digest) = (contents(&filter), filter.digest());
+        // Some blocks keep the note of their change, of the others it was taken.
+        let marked: Vec<_> = filter.take_dirty().into_iter().step_by(2).collect();
+        [&marked[..], &[full.len(), usize::MAX]].concat().iter().for_each(|block| filter.mark_dirty(*block));
+        let none = zeros(&full);
+        for wanted in [&none, &full, &none, &full] {
+            load(&mut filter, wanted);
+            assert_eq!(contents(&filter), *wanted);
+        }
+        assert_eq!(filter.digest(), digest);
+        assert_eq!(filter.take_dirty(), marked, "notes stay, and none is added");
+
+        let long = [&full[0][..], &[0]].concat();
+        for (block, bytes) in [
+            (full.len(), &full[0][..]),
+            (usize::MAX, &full[0][..]),
+            (0, &[]),
+            (0, &full[0][1..]),
+            (0, &long),
+            (full.len() - 1, &long),
+        ] {
+            let error = filter.load_block(block, bytes).unwrap_err();
+            assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        }
+        assert_eq!(filter.digest(), digest);
+    }
+}
+
+#[test]
+fn zeros_replace_what_came_without_a_note_of_change() {
+    let mut file = Vec::new();
+    let keys: Vec<_> = (0..1000_u32).map(|i| i.to_le_bytes().to_vec()).collect();
+    let blocked = filled(&Spec::bloom(100_000, 0.01), &keys);
+    native::write(&blocked, Compression::None, &mut file).unwrap();
+    let geometry = Geometry::Classic { bits: 1 << 21, hashes: 7 };
+    let classic = Spec::hosted(Layout::Guava, 100_000, 0.01);
+    let classic = Filter::with_geometry(&classic, geometry, None, &Limits::default()).unwrap();
+    classic.insert_batch(&keys, &mut Vec::new()).unwrap();
+    let geometry = Geometry::Blocked { cell_bits: 1, banks: 1, lines: 4000 };
+    let even = Filter::with_geometry(blocked.spec(), geometry, None, &Limits::default()).unwrap();
+    even.insert_batch(&keys, &mut Vec::new()).unwrap();
+    let read = native::read(&file[..], &Limits::default()).unwrap();
+    for mut filter in [read, classic.halved().unwrap(), even.halved().unwrap()] {
+        assert!(filter.take_dirty().is_empty());
+        let full = contents(&filter);
+        load(&mut filter, &zeros(&full));
+        assert_eq!(filter.stats().fill, 0.0);
+    }
+}
+
+/// What a sparse filter does not use, its restored twin does not use either.
+#[cfg(target_os = "linux")]
+#[test]
+fn zeros_take_no_memory() {
+    let resident_pages = || -> u64 {
+        let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+        status.split(' ').nth(1).unwrap().parse().unwrap()
+    };
+    let mut filter = filter(&Spec::bloom(400_000_000, 0.01));
+    assert!(filter.bytes() > 256 << 20);
+    let before = resident_pages();
+    let zeros = vec![0; BLOCK_BYTES];
+    for block in 0..filter.blocks() - 1 {
+        filter.load_block(block, &zeros).unwrap();
+    }
+    let taken = resident_pages().saturating_sub(before) * 4096;
+    assert!(taken < 128 << 20, "{taken} bytes");
 }
 
 #[test]

@@ -86,11 +86,17 @@ pub fn is_native(start: &[u8; 8]) -> bool {
 #[derive(Debug)]
 pub struct Reader<R> {
     source: Source<R>,
-    header: Vec<u8>,
+    header: Header,
+    limits: Limits,
+}
+
+/// A header that has been read and checked.
+#[derive(Debug)]
+struct Header {
+    bytes: Vec<u8>,
     spec: Spec,
     secret_check: u64,
     parts: Vec<PartHeader>,
-    limits: Limits,
 }
 
 /// What the header says of one array: a filter has one, a chain one for each link.
@@ -111,6 +117,55 @@ impl<R: Read> Reader<R> {
     /// Reads the header. No memory is taken for the array yet.
     pub fn open(input: R, limits: &Limits) -> Result<Self> {
         let mut source = Source::new(input, FORMAT);
+        let header = Header::read(&mut source, limits)?;
+        Ok(Self { source, header, limits: limits.clone() })
+    }
+
+    /// What the filter was made for.
+    pub fn spec(&self) -> &Spec {
+        &self.header.spec
+    }
+
+    /// The arrays that follow.
+    pub fn parts(&self) -> &[PartHeader] {
+        &self.header.parts
+    }
+
+    /// Reads the blocks and checks each; `secret` for a filter of the `keyed` family.
+    pub fn filter(mut self, secret: Option<&Secret>) -> Result<Filter> {
+        let mut filter = self.header.empty_filter(secret, &self.limits)?;
+        let mut digest = Xxh3Default::new();
+        digest.update(&self.header.bytes);
+        let mut decoder = Decoder::new()?;
+        let mut number = 0;
+        for array in filter.arrays_mut() {
+            for index in 0..array.blocks() {
+                let length = array.block_bytes(index);
+                let (block, sum) = decoder.decode(&mut self.source, number, length)?;
+                array.load_block(index, block);
+                digest.update(&sum.to_le_bytes());
+                number += 1;
+            }
+        }
+        if differ(&self.source.array::<16>()?, &digest.digest128().to_le_bytes()) {
+            return Err(self.source.corrupt("the digest of the whole filter does not match"));
+        }
+        Ok(filter)
+    }
+}
+
+/// An empty filter for a header that stands alone.
+pub(crate) fn from_outline(outline: &[u8], secret: Option<&Secret>, limits: &Limits) -> Result<Filter> {
+    let mut source = Source::new(outline, FORMAT);
+    let header = Header::read(&mut source, limits)?;
+    match source.reader.len() {
+        0 => header.empty_filter(secret, limits),
+        more => Err(source.corrupt(format!("{more} bytes follow the outline"))),
+    }
+}
+
+impl Header {
+    fn read(source: &mut Source<impl Read>, limits: &Limits) -> Result<Self> {
         let fixed: [u8; FIXED_BYTES] = source.array()?;
         if fixed[..8] != MAGIC {
             return Err(source.corrupt("it does not begin as a native filter file does"));
@@ -121,65 +176,41 @@ impl<R: Read> Reader<R> {
         }
         let mut fields = Fields(&fixed[48..52]);
         let count = limits.check_links(fields.u32())?;
-        let mut header = fixed.to_vec();
-        header.resize(FIXED_BYTES + count as usize * PART_BYTES + SUM_BYTES, 0);
-        source.exact(&mut header[FIXED_BYTES..])?;
-        let (body, sum) = header.split_at(header.len() - SUM_BYTES);
+        let mut bytes = fixed.to_vec();
+        bytes.resize(FIXED_BYTES + count as usize * PART_BYTES + SUM_BYTES, 0);
+        source.exact(&mut bytes[FIXED_BYTES..])?;
+        let (body, sum) = bytes.split_at(bytes.len() - SUM_BYTES);
         if differ(&xxh3_64(body).to_le_bytes(), sum) {
             return Err(source.corrupt("the checksum of the header does not match"));
         }
         let (spec, secret_check, parts) = parse(body).map_err(|why| source.corrupt(why))?;
         limits.check_bytes(parts.iter().map(|part| part.geometry.bytes()).sum())?;
-        Ok(Self { source, header, spec, secret_check, parts, limits: limits.clone() })
+        Ok(Self { bytes, spec, secret_check, parts })
     }
 
-    /// What the filter was made for.
-    pub fn spec(&self) -> &Spec {
-        &self.spec
-    }
-
-    /// The arrays that follow.
-    pub fn parts(&self) -> &[PartHeader] {
-        &self.parts
-    }
-
-    /// Reads the blocks and checks each; `secret` for a filter of the `keyed` family.
-    pub fn filter(mut self, secret: Option<&Secret>) -> Result<Filter> {
+    /// A filter of this shape, with nothing in its arrays.
+    fn empty_filter(&self, secret: Option<&Secret>, limits: &Limits) -> Result<Filter> {
         let hasher = Hasher::new(self.spec.family, secret)?;
         if hasher.secret_check() != self.secret_check {
             return Err(Error::mismatch("secret", "the one given", "the one that the filter was made with"));
         }
-        let body = self.body()?;
-        let mut filter = Filter::of(self.spec, hasher, body);
-        let mut digest = Xxh3Default::new();
-        digest.update(&self.header);
-        let mut decoder = Decoder::new()?;
-        let mut number = 0;
-        for array in filter.arrays_mut() {
-            for index in 0..array.blocks() {
-                let length = array.block_bytes(index);
-                let (block, sum) = decoder.decode(&mut self.source, number, length)?;
-                array.load_bytes((index * BLOCK_BYTES / 8) as u64, block);
-                digest.update(&sum.to_le_bytes());
-                number += 1;
-            }
-        }
-        if differ(&self.source.array::<16>()?, &digest.digest128().to_le_bytes()) {
-            return Err(self.source.corrupt("the digest of the whole filter does not match"));
-        }
-        Ok(filter)
+        Ok(Filter::of(self.spec, hasher, self.body(limits)?))
     }
 
-    fn body(&self) -> Result<Body> {
+    fn body(&self, limits: &Limits) -> Result<Body> {
         match (self.spec.layout, &*self.parts) {
             (Layout::RedisBloom { expansion }, links) => {
                 let links = links.iter().map(|part| {
-                    Link::with_geometry(part.geometry, part.capacity, part.error, part.items, &self.limits)
+                    Link::with_geometry(part.geometry, part.capacity, part.error, part.items, limits)
                 });
-                Ok(Body::Chain(Chain::of(links.collect::<Result<_>>()?, expansion, &self.limits)?))
+                Ok(Body::Chain(Chain::of(links.collect::<Result<_>>()?, expansion, limits)?))
             }
-            (layout, [part]) => Body::with_geometry(layout, part.geometry, &self.limits),
-            _ => Err(self.source.corrupt(format!("{} arrays where one is due", self.parts.len()))),
+            (layout, [part]) => Body::with_geometry(layout, part.geometry, limits),
+            (_, parts) => Err(Error::Corrupt {
+                format: FORMAT,
+                offset: self.bytes.len() as u64,
+                why: format!("{} arrays where one is due", parts.len()),
+            }),
         }
     }
 }
