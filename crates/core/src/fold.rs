@@ -3,37 +3,39 @@
 //! [`State::apply`] is the same in a node, a replica, a rebuild and a test. It depends on nothing but the state and the entry: no
 //! clock, no chance, no order of threads. Two states that folded the same entries are equal.
 
+mod projection;
 mod sessions;
+mod shard;
+mod tail;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use umbel_filter::{Family, Filter, Fingerprint, Kind, Layout, Limits, Plan, Secret};
+use umbel_filter::Fingerprint;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::definition::Definition;
 use crate::entry::{Entry, Operation};
 use crate::log::Record;
 use crate::{Error, Position, Result};
+pub use projection::{Means, Projection};
+pub(crate) use projection::{Layer, Place};
 use sessions::{Known, Sessions};
+pub use shard::Shard;
+pub use tail::Newest;
 
 /// Everything that one slot holds.
 #[derive(Debug)]
 pub struct State {
     slot: u16,
+    slots: u32,
     applied: Position,
     filters: BTreeMap<u64, Shard>,
+    /// The filters that have their home here, by name.
+    names: HashMap<String, u64>,
     sessions: Sessions,
-    secret: Option<Secret>,
-    limits: Limits,
-}
-
-/// A slot's part of a filter.
-#[derive(Debug)]
-pub struct Shard {
-    definition: Definition,
-    filter: Filter,
-    /// Keys that were new when they were added, less those that were removed.
-    items: u64,
+    /// The number of the last checkpoint that was begun.
+    checkpoint: u64,
+    means: Means,
 }
 
 /// What an entry came to.
@@ -53,20 +55,56 @@ pub enum Outcome {
     Passed,
 }
 
+/// What the archive says of the fingerprints in an entry. A removal needs it, because the state keeps only what came after the
+/// archive. It is as much a part of the log as the state is: how it was looked up makes no difference.
+#[derive(Debug, Default)]
+pub struct Archived {
+    nets: HashMap<(u64, Fingerprint), i64>,
+    exists: bool,
+}
+
+impl Archived {
+    /// Nothing is archived: all there is came after it.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// What was looked up of a filter's keys.
+    pub(crate) fn insert(&mut self, filter: u64, key: Fingerprint, net: i64) {
+        self.exists = true;
+        *self.nets.entry((filter, key)).or_default() += net;
+    }
+
+    fn net(&self, filter: u64, key: Fingerprint) -> Result<i64> {
+        match self.nets.get(&(filter, key)) {
+            Some(net) => Ok(*net),
+            None if !self.exists => Ok(0),
+            None => Err(Error::Retry("the archive was not asked for a key that is to be removed".into())),
+        }
+    }
+}
+
 impl State {
-    /// A slot before its first entry. Filters of the `keyed` family need the deployment's secret; `limits` bound each filter.
-    pub fn new(slot: u16, secret: Option<Secret>, limits: Limits) -> Self {
+    /// A slot, of so many, before its first entry.
+    pub fn new(slot: u16, slots: u32, means: Means) -> Self {
         Self {
             slot,
+            slots,
             applied: Position::START,
             filters: BTreeMap::new(),
+            names: HashMap::new(),
             sessions: Sessions::default(),
-            secret,
-            limits,
+            checkpoint: 0,
+            means,
         }
     }
 
-    /// The position of the last entry that was folded.
+    /// The slot's number.
+    pub fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// The position of the last entry that was folded, or a later one with nothing for this slot before it.
     pub fn applied(&self) -> Position {
         self.applied
     }
@@ -76,24 +114,29 @@ impl State {
         self.filters.get(&filter)
     }
 
+    /// All filters that have a part in this slot, by number.
+    pub fn shards(&self) -> impl Iterator<Item = (u64, &Shard)> {
+        self.filters.iter().map(|(filter, shard)| (*filter, shard))
+    }
+
     /// Folds a record of the slot's log. Records that were folded before are passed over, so a replay may overlap.
     ///
     /// An error means that this node cannot go on: the record is damaged, or memory is short. Nothing was changed then.
-    pub fn apply_record(&mut self, record: &Record) -> Result<Outcome> {
+    pub fn apply_record(&mut self, record: &Record, archived: &Archived) -> Result<Outcome> {
         if record.position <= self.applied {
             return Ok(Outcome::Passed);
         }
-        self.apply(record.position, &Entry::decode(&record.entry)?)
+        self.apply(record.position, &Entry::decode(&record.entry)?, archived)
     }
 
     /// Folds an entry that stands at `position`.
-    pub fn apply(&mut self, position: Position, entry: &Entry) -> Result<Outcome> {
+    pub fn apply(&mut self, position: Position, entry: &Entry, archived: &Archived) -> Result<Outcome> {
         if position <= self.applied || entry.slot != self.slot {
             self.applied = self.applied.max(position);
             return Ok(Outcome::Passed);
         }
         let outcome = match self.sessions.known(entry.request) {
-            Known::New => self.perform(entry)?,
+            Known::New => self.perform(entry, archived)?,
             Known::Answered(outcome) => outcome,
             Known::Old => Outcome::Refused(format!(
                 "request {} of session {:x} is older than the last one",
@@ -105,7 +148,7 @@ impl State {
         Ok(outcome)
     }
 
-    fn perform(&mut self, entry: &Entry) -> Result<Outcome> {
+    fn perform(&mut self, entry: &Entry, archived: &Archived) -> Result<Outcome> {
         if let Operation::Define(bytes) = &entry.operation {
             return self.define(entry.filter, bytes);
         }
@@ -116,15 +159,16 @@ impl State {
             });
         };
         match &entry.operation {
-            Operation::Add(keys) => Ok(shard.add(keys)),
-            Operation::Remove(keys) => Ok(shard.remove(keys)),
+            Operation::Add(keys) => shard.add(keys, &self.means),
+            Operation::Remove(keys) => shard.remove(entry.filter, keys, archived),
             Operation::Clear => {
-                shard.filter.clear().map_err(|error| cannot(&error))?;
-                shard.items = 0;
+                shard.clear(self.checkpoint + 1, &self.means)?;
                 Ok(Outcome::Done)
             }
             Operation::Drop => {
-                self.filters.remove(&entry.filter);
+                if let Some(shard) = self.filters.remove(&entry.filter) {
+                    self.names.remove(&shard.definition.name);
+                }
                 Ok(Outcome::Done)
             }
             Operation::Barrier | Operation::Define(_) => Ok(Outcome::Done),
@@ -136,78 +180,97 @@ impl State {
             Ok(definition) => definition,
             Err(error) => return Ok(Outcome::Refused(error.to_string())),
         };
-        if let Some(shard) = self.filters.get(&filter) {
-            return Ok(if shard.definition == definition {
-                Outcome::Done
-            } else {
-                Outcome::Refused(format!("filter {filter:x} is defined otherwise"))
-            });
+        if let Some(shard) = self.filters.get_mut(&filter) {
+            if shard.definition == definition {
+                return Ok(Outcome::Done);
+            }
+            return shard.redefine(definition, &self.means);
         }
-        let plan = Plan::new(&definition.spec, definition.shards).map_err(|error| cannot(&error))?;
-        let secret = self.secret.as_ref().filter(|_| definition.spec.family == Family::Keyed);
-        let made = match definition.spec.layout {
-            Layout::RedisBloom { .. } => Filter::new(&definition.spec, &self.limits),
-            _ => Filter::with_geometry(&definition.spec, plan.geometry, secret, &self.limits),
-        };
-        let shard = Shard { definition, filter: made.map_err(|error| cannot(&error))?, items: 0 };
-        self.filters.insert(filter, shard);
+        if self.names.contains_key(&definition.name) {
+            return Ok(Outcome::Refused(format!("there is a filter {} already", definition.name)));
+        }
+        let shard = Shard::new(definition, self.checkpoint + 1, &self.means)?;
+        self.adopt(filter, shard);
         Ok(Outcome::Done)
     }
 
-    /// A digest of all filters, of what sessions were told and of the position: equal for equal states.
+    /// Takes in a shard that was made elsewhere.
+    fn adopt(&mut self, filter: u64, shard: Shard) {
+        if shard.definition.home(self.slots) == self.slot {
+            self.names.insert(shard.definition.name.clone(), filter);
+        }
+        self.filters.insert(filter, shard);
+    }
+
+    /// A digest of all filters and of which requests were answered: equal for equal states. How a request was answered is not in
+    /// it, because an answer may have come from another generation.
     pub fn digest(&self) -> u128 {
         let mut digest = Xxh3Default::new();
-        digest.update(&self.applied.to_bytes());
         for (id, shard) in &self.filters {
             digest.update(&id.to_le_bytes());
-            digest.update(&shard.items.to_le_bytes());
-            digest.update(&shard.filter.digest().to_le_bytes());
+            match shard.projection() {
+                Some(projection) => projection.digest_into(&mut digest),
+                None => digest.update(b"on disk"),
+            }
         }
         self.sessions.digest_into(&mut digest);
         digest.digest128()
     }
 }
 
+/// What checkpoints and recovery need.
+impl State {
+    /// The slot as a checkpoint has it: shards whose arrays are to be loaded, and what sessions were told.
+    pub(crate) fn restored(
+        mut self,
+        checkpoint: u64,
+        applied: Position,
+        sessions: &[u8],
+        shards: impl IntoIterator<Item = (u64, Shard)>,
+    ) -> Result<Self> {
+        self.checkpoint = checkpoint;
+        self.applied = applied;
+        self.sessions = Sessions::decode(sessions)?;
+        shards.into_iter().for_each(|(filter, shard)| self.adopt(filter, shard));
+        Ok(self)
+    }
+
+    /// Entries up to `position` have nothing for this slot but what was folded.
+    pub(crate) fn passed(&mut self, position: Position) {
+        self.applied = self.applied.max(position);
+    }
+
+    /// The number of the last checkpoint that was begun.
+    pub(crate) fn checkpoint(&self) -> u64 {
+        self.checkpoint
+    }
+
+    /// Begins the next checkpoint and gives its number. What is cleared from here on is cleared after it.
+    pub(crate) fn begin_checkpoint(&mut self) -> u64 {
+        self.checkpoint += 1;
+        self.checkpoint
+    }
+
+    /// What sessions were told, to be stored.
+    pub(crate) fn sessions(&self) -> Vec<u8> {
+        self.sessions.encode()
+    }
+
+    pub(crate) fn shard_mut(&mut self, filter: u64) -> Option<&mut Shard> {
+        self.filters.get_mut(&filter)
+    }
+
+    pub(crate) fn means(&self) -> &Means {
+        &self.means
+    }
+
+    /// Bytes of what came after the archive.
+    pub(crate) fn tail_bytes(&self) -> u64 {
+        self.filters.values().map(Shard::tail_bytes).sum()
+    }
+}
+
 /// This node cannot do what the log demands; others may.
 fn cannot(error: &umbel_filter::Error) -> Error {
     Error::Retry(error.to_string())
-}
-
-impl Shard {
-    /// What the filter is.
-    pub fn definition(&self) -> &Definition {
-        &self.definition
-    }
-
-    /// The array that answers.
-    pub fn filter(&self) -> &Filter {
-        &self.filter
-    }
-
-    /// Keys that were new when they were added, less those that were removed.
-    pub fn items(&self) -> u64 {
-        self.items
-    }
-
-    fn add(&mut self, keys: &[Fingerprint]) -> Outcome {
-        let mut new = Vec::new();
-        let outcome = self.filter.insert_fingerprints(keys, &mut new);
-        self.items += new.iter().filter(|new| **new).count() as u64;
-        match outcome {
-            Ok(()) => Outcome::Added(new),
-            Err(error) => Outcome::Full(new, error.to_string()),
-        }
-    }
-
-    fn remove(&mut self, keys: &[Fingerprint]) -> Outcome {
-        let Kind::Counting(_) = self.definition.spec.kind else {
-            return Outcome::Refused("nothing can be removed from a bloom filter".into());
-        };
-        // A counting filter refuses no removal, it only tells whether there was something to remove.
-        let there: Vec<_> =
-            keys.iter().map(|key| self.filter.remove_fingerprint(*key).unwrap_or(false)).collect();
-        let removed = there.iter().filter(|there| **there).count() as u64;
-        self.items = self.items.saturating_sub(removed);
-        Outcome::Removed(there)
-    }
 }

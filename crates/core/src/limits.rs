@@ -24,3 +24,13 @@ pub const FILTER_NAME_BYTES_MAX: usize = 1024;
 pub const SESSIONS_MAX: usize = 4096;
 /// Most bytes of answers that a slot remembers for its sessions.
 pub const SESSION_ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Least growth of a filter: less would be over at once.
+pub const GROWTH_PERCENT_MIN: u32 = 110;
+/// Most growth of a filter, which is `RedisBloom`'s largest expansion.
+pub const GROWTH_PERCENT_MAX: u32 = 3_276_800;
+/// Most slots of a deployment.
+pub const SLOTS_MAX: u32 = 4096;
+/// Most layers of a filter that grows without its keys: each doubles it at least once in seven.
+pub const LAYERS_MAX: usize = 64;
+/// Largest manifest of a slot: it is read and written at once.
+pub const MANIFEST_BYTES_MAX: usize = 256 << 20;

@@ -36,6 +36,11 @@ pub trait Log: Debug + Send + Sync + 'static {
     /// The number of partitions, fixed when the log was made.
     fn partitions(&self) -> u32;
 
+    /// Whether nobody else appends to this log while it is open: then what was appended here is all that comes.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+
     /// Appends entries durably and gives the position of each.
     async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>>;
 

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::Outcome;
-use crate::Position;
 use crate::entry::Request;
+use crate::fields::Fields;
 use crate::limits::{SESSION_ANSWER_BYTES_MAX, SESSIONS_MAX};
+use crate::{Position, Result};
 
 /// The last answer of each session, for as many as there is room; who was silent longest is forgotten first, in the order of the
 /// log and therefore by all nodes alike.
@@ -67,12 +68,61 @@ impl Sessions {
         }
     }
 
+    /// The stored form; `docs/formats.md` draws it.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend((self.last.len() as u32).to_le_bytes());
+        for (session, last) in &self.last {
+            bytes.extend(session.to_le_bytes());
+            bytes.extend(last.sequence.to_le_bytes());
+            bytes.extend(last.position.to_bytes());
+            let (tag, answers, why): (u8, &[bool], &str) = match &last.outcome {
+                Outcome::Added(answers) => (1, answers, ""), // persisted, as all tags here
+                Outcome::Removed(answers) => (2, answers, ""),
+                Outcome::Full(answers, why) => (3, answers, why),
+                Outcome::Done => (4, &[], ""),
+                Outcome::Refused(why) => (5, &[], why),
+                Outcome::Passed => (6, &[], ""),
+            };
+            bytes.push(tag);
+            bytes.extend((answers.len() as u32).to_le_bytes());
+            bytes.extend((why.len() as u32).to_le_bytes());
+            bytes.extend(answers.iter().map(|answer| u8::from(*answer)));
+            bytes.extend(why.as_bytes());
+        }
+        bytes
+    }
+
+    /// Reads what [`encode`](Self::encode) gave.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut fields = Fields::new(bytes, "stored sessions");
+        let mut sessions = Self::default();
+        for _ in 0..fields.u32()? {
+            let request = Request { session: fields.u64()?, sequence: fields.u64()? };
+            let position = Position::from_bytes(fields.take()?);
+            let (tag, answers, why) = (fields.u8()?, fields.u32()? as usize, fields.u32()? as usize);
+            let answers: Vec<bool> = fields.bytes(answers)?.iter().map(|answer| *answer == 1).collect();
+            let why = String::from_utf8_lossy(fields.bytes(why)?).into_owned();
+            let outcome = match tag {
+                1 => Outcome::Added(answers),
+                2 => Outcome::Removed(answers),
+                3 => Outcome::Full(answers, why),
+                4 => Outcome::Done,
+                5 => Outcome::Refused(why),
+                6 => Outcome::Passed,
+                _ => return Err(fields.corrupt("an unknown answer")),
+            };
+            sessions.remember(request, &outcome, position);
+        }
+        fields.end()?;
+        Ok(sessions)
+    }
+
     pub(super) fn digest_into(&self, digest: &mut Xxh3Default) {
         for (session, last) in &self.last {
             digest.update(&session.to_le_bytes());
             digest.update(&last.sequence.to_le_bytes());
             digest.update(&last.position.to_bytes());
-            digest.update(format!("{:?}", last.outcome).as_bytes());
         }
     }
 }

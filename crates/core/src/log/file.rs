@@ -197,6 +197,10 @@ impl Log for FileLog {
         self.shared.partitions.len() as u32
     }
 
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
     async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
         super::check_entries(&entries)?;
         let partition = self.partition(partition)?;

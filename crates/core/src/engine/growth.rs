@@ -1,0 +1,219 @@
+//! Generations: the next size of a filter, built beside the one that answers, slot by slot.
+
+use std::sync::Arc;
+
+use umbel_filter::{Filter, Fingerprint, Kind, Layout};
+
+use super::Shared;
+use super::handle::Handle;
+use crate::archive::{Run, merged};
+use crate::budget::Reservation;
+use crate::definition::{Definition, Growth};
+use crate::entry::Operation;
+use crate::fold::{Layer, Means, Newest, Outcome, Projection};
+use crate::{Error, Result};
+
+/// Fingerprints that are folded into the next generation while nothing else happens in the lane: less than a millisecond.
+const LAST_FINGERPRINTS: usize = 4096;
+
+impl Shared {
+    /// Whether a filter is so full that it is time for the next size.
+    pub(super) fn is_due(&self, handle: &Handle) -> bool {
+        let definition = handle.definition();
+        let fill = u128::from(handle.items()) * 100;
+        self.grows(&definition) && fill >= u128::from(definition.spec.capacity) * u128::from(self.settings.grow_at_percent)
+    }
+
+    /// Whether growth is our business: a chain of sub-filters does it by itself.
+    pub(super) fn grows(&self, definition: &Definition) -> bool {
+        definition.growth != Growth::Fixed && !matches!(definition.spec.layout, Layout::RedisBloom { .. })
+    }
+
+    /// Defines the next size if the filter is due, with room for `more` elements besides those in it, and builds it.
+    pub(super) async fn grow(&self, handle: &Arc<Handle>, more: u64) -> Result<()> {
+        let _one_at_a_time = handle.growing.lock().await;
+        let definition = handle.definition();
+        let capacity = definition.spec.capacity;
+        let overfull = handle.items().saturating_add(more) > capacity;
+        if (self.is_due(handle) || overfull) && self.grows(&definition) {
+            let wanted = next_capacity(&definition, handle.items(), more, self.settings.grow_at_percent);
+            let next = definition.resized(wanted, definition.spec.error)?;
+            self.redefine(handle, &next).await?;
+        }
+        self.build(handle).await
+    }
+
+    /// Gives a filter another size or error rate, and builds it.
+    pub(super) async fn resize(&self, handle: &Arc<Handle>, capacity: u64, error: f64) -> Result<()> {
+        let _one_at_a_time = handle.growing.lock().await;
+        let definition = handle.definition();
+        if handle.items() > capacity {
+            return Err(Error::Invalid(format!("a capacity of {capacity}; {} keys are in the filter", handle.items())));
+        }
+        self.redefine(handle, &definition.resized(capacity, error)?).await?;
+        self.build(handle).await
+    }
+
+    /// Writes the next definition into the log of every slot that has a shard.
+    async fn redefine(&self, handle: &Arc<Handle>, next: &Definition) -> Result<()> {
+        let plan = umbel_filter::Plan::new(&next.spec, next.shards).map_err(|error| Error::Invalid(error.to_string()))?;
+        if next.retain {
+            // One shard at a time takes more memory than it gives back.
+            let shard = u64::try_from(plan.geometry.bytes()).unwrap_or(u64::MAX);
+            let all = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
+            let more = all.saturating_sub(handle.bytes()).saturating_add(shard.min(all));
+            self.reserve(more, &next.name).await?;
+        } else {
+            self.reserve(u64::try_from(plan.bytes()).unwrap_or(u64::MAX).saturating_sub(handle.bytes()), &next.name).await?;
+        }
+        let bytes = next.encode()?;
+        for outcome in self.everywhere(handle.id(), next, &Operation::Define(bytes)).await? {
+            if let Outcome::Refused(why) = outcome {
+                return Err(Error::Invalid(why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds the newest generation in every slot that has an older one.
+    pub(super) async fn build(&self, handle: &Arc<Handle>) -> Result<()> {
+        for slot in handle.slots() {
+            while !self.build_shard(slot, handle.id()).await? {}
+        }
+        Ok(())
+    }
+
+    /// Builds the newest generation of a shard; false if it was defined anew meanwhile.
+    async fn build_shard(&self, number: u16, filter: u64) -> Result<bool> {
+        let _busy = self.maintenance(number).lock().await;
+        let lane = self.lane(number);
+        let (definition, first_run, runs, parts) = {
+            let mut turn = lane.turn.lock().await;
+            let Some(slot) = turn.slot(self, number) else { return Ok(true) };
+            if slot.state.shard(filter).is_some_and(|shard| shard.projection().is_none()) {
+                self.load_into(slot, filter).await?;
+            }
+            let runs = slot.runs_of(filter);
+            let Some(shard) = slot.state.shard_mut(filter).filter(|shard| shard.is_behind()) else { return Ok(true) };
+            (shard.definition().clone(), shard.first_run(), runs, shard.freeze())
+        };
+        let mut next = self.project(filter, &definition, &runs).await?;
+        for part in &parts {
+            next.take(part);
+        }
+        loop {
+            let mut turn = lane.turn.lock().await;
+            let Some(slot) = turn.slot(self, number) else { return Ok(true) };
+            let Some(shard) = slot.state.shard_mut(filter) else { return Ok(true) };
+            if *shard.definition() != definition || shard.first_run() != first_run {
+                return Ok(false);
+            }
+            if let Some(newest) = shard.newest().filter(|newest| newest.len() <= LAST_FINGERPRINTS) {
+                next.take(newest);
+                let items = shard.projection().map_or(0, |old| old.items());
+                shard.set_projection(Some(Arc::new(next.finish(&definition, items))));
+                self.show(slot, filter)?;
+                return Ok(true);
+            }
+            let parts = shard.freeze();
+            drop(turn);
+            if let Some(newest) = parts.last() {
+                next.take(newest);
+            }
+        }
+    }
+
+    /// Folds archived fingerprints into a new array.
+    pub(super) async fn project(&self, filter: u64, definition: &Definition, runs: &[Arc<Run>]) -> Result<Next> {
+        let mut next = Next::new(definition, &self.means)?;
+        if definition.spec.kind == Kind::Bloom {
+            for run in runs {
+                let mut scan = run.scan(filter);
+                while let Some(keys) = scan.next_keys().await? {
+                    next.fill(keys);
+                }
+            }
+            return Ok(next);
+        }
+        let mut scan = merged(runs, filter);
+        let mut counts = Vec::new();
+        while let Some(tallies) = scan.next().await? {
+            counts.clear();
+            counts.extend(tallies.iter().filter_map(|tally| Some((tally.key, u32::try_from(tally.net).ok()?))));
+            next.fill_counts(&counts);
+        }
+        Ok(next)
+    }
+}
+
+/// A generation that is being built: nobody else has it yet.
+pub(super) struct Next {
+    filter: Filter,
+    memory: Reservation,
+}
+
+impl Next {
+    fn new(definition: &Definition, means: &Means) -> Result<Self> {
+        let invalid = |error: umbel_filter::Error| Error::Invalid(error.to_string());
+        let plan = umbel_filter::Plan::new(&definition.spec, definition.shards).map_err(invalid)?;
+        let bytes = u64::try_from(plan.geometry.bytes()).unwrap_or(u64::MAX);
+        let memory = means.budget.reserve(bytes, &format!("the next generation of a shard of {}", definition.name))?;
+        let secret = means.secret_for(&definition.spec);
+        let filter = Filter::with_geometry(&definition.spec, plan.geometry, secret, &means.limits).map_err(invalid)?;
+        Ok(Self { filter, memory })
+    }
+
+    fn fill(&mut self, keys: &[Fingerprint]) {
+        // Only chains can be full.
+        let _ = self.filter.fill_fingerprints(keys);
+    }
+
+    fn fill_counts(&mut self, counts: &[(Fingerprint, u32)]) {
+        let _ = self.filter.fill_counts(counts);
+    }
+
+    /// Folds what came after the archive.
+    fn take(&mut self, part: &Newest) {
+        match part {
+            Newest::Keys(keys) => self.fill(keys),
+            Newest::Nets(nets) => {
+                let added = nets.iter().filter_map(|(key, net)| Some((*key, u32::try_from(*net).ok()?)));
+                self.fill_counts(&added.collect::<Vec<_>>());
+                for (key, net) in nets {
+                    for _ in *net..0 {
+                        let _ = self.filter.remove_fingerprint(*key);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn finish(self, definition: &Definition, items: u64) -> Projection {
+        let layer = Arc::new(Layer::adopt(self.filter, self.memory));
+        Projection::of(definition.generation, vec![layer], items)
+    }
+}
+
+/// The next capacity of a filter: by its factor, or as much more as it takes to hold what is coming without growing again at once.
+fn next_capacity(definition: &Definition, items: u64, more: u64, grow_at_percent: u32) -> u64 {
+    let Growth::Percent(percent) = definition.growth else { return definition.spec.capacity };
+    let capacity = u128::from(definition.spec.capacity);
+    let by_factor = (capacity * u128::from(percent)).div_ceil(100);
+    let coming = (u128::from(items) + u128::from(more)) * 100 / u128::from(grow_at_percent.max(1)) + 1;
+    u64::try_from(by_factor.max(coming)).unwrap_or(u64::MAX).min(umbel_filter::limits::CAPACITY_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use umbel_filter::Spec;
+
+    use super::*;
+
+    #[test]
+    fn growth_follows_the_factor_unless_more_is_coming() {
+        let definition = Definition { growth: Growth::Percent(150), ..Definition::new("f", Spec::bloom(1000, 0.01)) };
+        assert_eq!(next_capacity(&definition, 800, 0, 80), 1500);
+        assert_eq!(next_capacity(&definition, 800, 8000, 80), 11_001);
+        assert_eq!(next_capacity(&definition, u64::MAX, u64::MAX, 80), umbel_filter::limits::CAPACITY_MAX);
+    }
+}

@@ -1,0 +1,278 @@
+//! Filters as readers see them: by name, without waiting for anybody.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use umbel_filter::{Fingerprint, Hasher, Kind};
+
+use crate::definition::{Definition, home};
+use crate::fold::{Projection, Shard};
+use crate::{Error, Result};
+
+/// What a lookup says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The key was not added: this is certain.
+    Absent,
+    /// The key may have been added.
+    Maybe,
+    /// The filter cannot be asked here and now.
+    Unknown,
+}
+
+impl Answer {
+    fn of(maybe: bool) -> Self {
+        if maybe { Self::Maybe } else { Self::Absent }
+    }
+}
+
+/// A filter that lookups go to. It stays valid while the filter changes its size; when it is dropped, everything is unknown.
+#[derive(Debug)]
+pub struct Handle {
+    id: u64,
+    slots: u32,
+    home: u16,
+    hasher: Hasher,
+    definition: ArcSwap<Definition>,
+    shards: Box<[Place]>,
+    items: AtomicU64,
+    /// Set by whoever uses the filter, cleared by whoever looks for filters that nobody uses.
+    pub(super) used: AtomicBool,
+    pub(super) growing: tokio::sync::Mutex<()>,
+}
+
+/// A shard as readers see it.
+#[derive(Debug, Default)]
+struct Place {
+    projection: ArcSwapOption<Projection>,
+    /// How many keys it holds while it is on disk.
+    items_on_disk: AtomicU64,
+}
+
+impl Place {
+    fn items(&self) -> u64 {
+        let resident = self.projection.load().as_ref().map(|projection| projection.items());
+        resident.unwrap_or_else(|| self.items_on_disk.load(Ordering::Relaxed))
+    }
+}
+
+impl Handle {
+    fn new(id: u64, slots: u32, definition: Definition, hasher: Hasher) -> Self {
+        Self {
+            id,
+            slots,
+            home: definition.home(slots),
+            hasher,
+            shards: (0..definition.shards).map(|_| Place::default()).collect(),
+            definition: ArcSwap::from_pointee(definition),
+            items: AtomicU64::new(0),
+            used: AtomicBool::new(true),
+            growing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The filter's number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What the filter is, by its newest definition.
+    pub fn definition(&self) -> Arc<Definition> {
+        self.definition.load_full()
+    }
+
+    /// Hashes keys as the filter does.
+    pub fn hasher(&self) -> &Hasher {
+        &self.hasher
+    }
+
+    /// The slot that a key belongs to.
+    #[inline]
+    pub fn slot(&self, key: Fingerprint) -> u16 {
+        if self.shards.len() == 1 { self.home } else { key.slot(self.slots) as u16 }
+    }
+
+    /// The slots in which the filter has a shard.
+    pub fn slots(&self) -> impl Iterator<Item = u16> + use<> {
+        if self.shards.len() == 1 { self.home..=self.home } else { 0..=(self.slots - 1) as u16 }
+    }
+
+    fn shard(&self, slot: u16) -> Option<&Place> {
+        self.shards.get(if self.shards.len() == 1 { 0 } else { usize::from(slot) })
+    }
+
+    /// What answers for a slot, if it is in memory.
+    pub fn projection(&self, slot: u16) -> Option<Arc<Projection>> {
+        self.shard(slot)?.projection.load_full()
+    }
+
+    /// Whether everything that answers is in memory.
+    pub fn is_resident(&self) -> bool {
+        self.shards.iter().all(|shard| shard.projection.load().is_some())
+    }
+
+    /// Asks for one key.
+    #[inline]
+    pub fn contains(&self, key: Fingerprint) -> Answer {
+        let Some(shard) = self.shard(self.slot(key)) else { return Answer::Unknown };
+        match &*shard.projection.load() {
+            Some(projection) => Answer::of(projection.contains(key)),
+            None => Answer::Unknown,
+        }
+    }
+
+    /// Asks for many keys and puts the answers into `answers`.
+    pub fn contains_batch(&self, keys: &[Fingerprint], answers: &mut Vec<Answer>) {
+        answers.clear();
+        if let [only] = &self.shards[..] {
+            let Some(projection) = &*only.projection.load() else {
+                answers.resize(keys.len(), Answer::Unknown);
+                return;
+            };
+            let mut maybe = Vec::new();
+            projection.contains_batch(keys, &mut maybe);
+            answers.extend(maybe.into_iter().map(Answer::of));
+            return;
+        }
+        // The lines of a chunk are asked for before the first one is looked at.
+        for chunk in keys.chunks(32) {
+            let shards: Vec<_> = chunk.iter().map(|key| self.shards[key.slot(self.slots) as usize].projection.load()).collect();
+            for (key, shard) in chunk.iter().zip(&shards) {
+                if let Some(newest) = shard.as_ref().and_then(|projection| projection.filters().next_back()) {
+                    newest.prefetch(*key);
+                }
+            }
+            answers.extend(chunk.iter().zip(&shards).map(|(key, shard)| match &**shard {
+                Some(projection) => Answer::of(projection.contains(*key)),
+                None => Answer::Unknown,
+            }));
+        }
+    }
+
+    /// Keys that were new when they were added, less those that were removed.
+    pub fn items(&self) -> u64 {
+        self.items.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn added(&self, keys: u64) {
+        self.items.fetch_add(keys, Ordering::Relaxed);
+    }
+
+    pub(super) fn removed(&self, keys: u64) {
+        let less = |items: u64| Some(items.saturating_sub(keys));
+        let _ = self.items.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Counts anew from the shards.
+    pub(super) fn recount(&self) {
+        self.items.store(self.shards.iter().map(Place::items).sum(), Ordering::Relaxed);
+    }
+
+    /// Bytes of the arrays that are in memory.
+    pub fn bytes(&self) -> u64 {
+        self.shards.iter().filter_map(|shard| shard.projection.load().as_ref().map(|shard| shard.bytes())).sum()
+    }
+
+    /// Whether keys can be taken out again.
+    pub fn is_erasable(&self) -> bool {
+        self.definition.load().spec.kind != Kind::Bloom
+    }
+
+    /// Whether some shard answers from an older generation than the definition's.
+    pub fn is_behind(&self) -> bool {
+        let generation = self.definition.load().generation;
+        self.shards.iter().any(|shard| {
+            shard.projection.load().as_ref().is_some_and(|shard| shard.generation() < generation)
+        })
+    }
+}
+
+/// All filters, by name and by number.
+#[derive(Debug)]
+pub(super) struct Directory {
+    slots: u32,
+    filters: RwLock<Filters>,
+}
+
+#[derive(Debug, Default)]
+struct Filters {
+    by_name: HashMap<String, Arc<Handle>>,
+    by_id: HashMap<u64, Arc<Handle>>,
+}
+
+impl Directory {
+    pub(super) fn new(slots: u32) -> Self {
+        Self { slots, filters: RwLock::default() }
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<Arc<Handle>> {
+        self.filters.read().unwrap_or_else(PoisonError::into_inner).by_name.get(name).cloned()
+    }
+
+    pub(super) fn numbered(&self, id: u64) -> Option<Arc<Handle>> {
+        self.filters.read().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Handle>> {
+        let filters = self.filters.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = filters.by_name.values().cloned().collect();
+        all.sort_by(|one, other| one.definition.load().name.cmp(&other.definition.load().name));
+        all
+    }
+
+    /// Shows readers a slot's part of a filter as it is now, or that it is gone.
+    pub(super) fn show(
+        &self,
+        slot: u16,
+        id: u64,
+        shard: Option<(&Shard, u64)>,
+        hasher: impl FnOnce(&Definition) -> Result<Hasher>,
+    ) -> Result<()> {
+        let handle = self.numbered(id);
+        let Some((shard, items_on_disk)) = shard else {
+            if let Some(handle) = handle {
+                self.hide(slot, &handle);
+            }
+            return Ok(());
+        };
+        let definition = shard.definition();
+        let handle = match handle {
+            Some(handle) => handle,
+            None => Arc::new(Handle::new(id, self.slots, definition.clone(), hasher(definition)?)),
+        };
+        let Some(place) = handle.shard(slot) else {
+            return Err(Error::Corrupt(format!("the filter {} has no shard in slot {slot}", definition.name)));
+        };
+        place.items_on_disk.store(items_on_disk, Ordering::Relaxed);
+        place.projection.store(shard.projection().cloned());
+        let is_home = home(&definition.name, self.slots) == slot;
+        if is_home {
+            handle.definition.store(Arc::new(definition.clone()));
+        }
+        let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
+        if is_home {
+            filters.by_name.insert(definition.name.clone(), Arc::clone(&handle));
+        }
+        filters.by_id.insert(id, handle);
+        Ok(())
+    }
+
+    fn hide(&self, slot: u16, handle: &Arc<Handle>) {
+        if let Some(place) = handle.shard(slot) {
+            place.items_on_disk.store(0, Ordering::Relaxed);
+            place.projection.store(None);
+        }
+        let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
+        if slot == handle.home {
+            let name = &handle.definition.load().name;
+            if filters.by_name.get(name).is_some_and(|named| named.id == handle.id) {
+                filters.by_name.remove(name);
+            }
+        }
+        if handle.shards.iter().all(|shard| shard.projection.load().is_none()) {
+            filters.by_id.remove(&handle.id);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! A lane: one partition of the log and the slots that are folded from it.
+//!
+//! Requests queue up. Whoever has the turn takes all that wait, appends them together, folds them in the order of the log and
+//! tells each what came of it; those who waited find their answer when it is their turn. So there is one append under way
+//! for each partition, and while it waits for the disk the next batch gathers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::Shared;
+use super::checkpoint::Kept;
+use super::stored::Stored;
+use crate::archive::Run;
+use crate::entry::{Entry, Operation};
+use crate::fold::{Archived, Outcome, State};
+use crate::{Error, Position, Result};
+
+/// Bytes that are read from the log at once.
+const READ_BYTES: usize = 4 << 20;
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) partition: u32,
+    queue: Mutex<Vec<Arc<Ticket>>>,
+    pub(super) turn: tokio::sync::Mutex<Turn>,
+    applied: watch::Sender<Position>,
+    /// Bytes of entries that were folded, for whoever decides when to make a checkpoint.
+    pub(super) folded_bytes: AtomicU64,
+}
+
+/// What only one at a time may touch.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) slots: Vec<Slot>,
+    pub(super) applied: Position,
+    /// There may be entries in the log after `applied` that were not folded: an append failed or was given up.
+    pub(super) uncertain: bool,
+}
+
+/// A slot, and what is stored of it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) state: State,
+    /// The last entry that was for this slot.
+    pub(super) last_entry: Position,
+    /// Archive runs, oldest first.
+    pub(super) runs: Vec<Arc<Run>>,
+    /// Where the arrays are on disk, by filter.
+    pub(super) stored: HashMap<u64, Stored>,
+    /// Checkpoints that are kept, oldest first.
+    pub(super) kept: Vec<Kept>,
+}
+
+impl Slot {
+    /// The runs that may hold keys of a filter.
+    pub(super) fn runs_of(&self, filter: u64) -> Vec<Arc<Run>> {
+        let first = self.state.shard(filter).map_or(u64::MAX, |shard| shard.first_run());
+        self.runs.iter().filter(|run| run.high() >= first).cloned().collect()
+    }
+}
+
+/// A request and, when it is there, its answer.
+#[derive(Debug)]
+struct Ticket {
+    entry: Entry,
+    bytes: Bytes,
+    answer: OnceLock<Result<Applied>>,
+}
+
+/// What came of an entry, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Applied {
+    pub(super) position: Position,
+    pub(super) outcome: Outcome,
+}
+
+impl Lane {
+    pub(super) fn new(partition: u32, slots: Vec<Slot>, applied: Position) -> Self {
+        Self {
+            partition,
+            queue: Mutex::default(),
+            turn: tokio::sync::Mutex::new(Turn { slots, applied, uncertain: true }),
+            applied: watch::Sender::new(applied),
+            folded_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Appends entries and folds them; gives what came of each.
+    pub(super) async fn submit(&self, shared: &Shared, entries: Vec<Entry>) -> Result<Vec<Applied>> {
+        let tickets = entries.into_iter().map(|entry| {
+            Ok(Arc::new(Ticket { bytes: entry.encode()?, entry, answer: OnceLock::new() }))
+        });
+        let tickets = tickets.collect::<Result<Vec<_>>>()?;
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).extend(tickets.iter().cloned());
+        let mut turn = self.turn.lock().await;
+        if tickets.iter().any(|ticket| ticket.answer.get().is_none()) {
+            self.work(shared, &mut turn).await;
+        }
+        drop(turn);
+        let given_up = || Err(Error::Retry("whoever appended this gave up: it may be done or not".into()));
+        tickets.iter().map(|ticket| ticket.answer.get().cloned().unwrap_or_else(given_up)).collect()
+    }
+
+    /// Does everything that waits.
+    async fn work(&self, shared: &Shared, turn: &mut Turn) {
+        let waiting = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+        // What an entry needs is looked up before it is appended, so changes of what there is stand alone.
+        let changes = |ticket: &Ticket| !matches!(ticket.entry.operation, Operation::Add(_) | Operation::Remove(_));
+        for batch in waiting.chunk_by(|one, next| !changes(one) && !changes(next)) {
+            if let Err(error) = self.append(shared, turn, batch).await {
+                for ticket in batch {
+                    // Those that were folded before it failed have their answer.
+                    let _ = ticket.answer.set(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    async fn append(&self, shared: &Shared, turn: &mut Turn, batch: &[Arc<Ticket>]) -> Result<()> {
+        if turn.uncertain {
+            self.catch_up(shared, turn).await?;
+        }
+        let mut archived = Archived::none();
+        for ticket in batch {
+            self.prepare(shared, turn, &ticket.entry, &mut archived).await?;
+        }
+        turn.uncertain = true;
+        let entries = batch.iter().map(|ticket| ticket.bytes.clone()).collect();
+        let positions = shared.log.append(self.partition, entries).await?;
+        if !shared.log.is_exclusive() {
+            return self.find(shared, turn, batch, &positions).await;
+        }
+        for (ticket, position) in batch.iter().zip(positions) {
+            let outcome = self.fold(shared, turn, position, &ticket.entry, ticket.bytes.len(), &archived)?;
+            let _ = ticket.answer.set(Ok(Applied { position, outcome }));
+        }
+        turn.uncertain = false;
+        self.applied.send_replace(turn.applied);
+        Ok(())
+    }
+
+    /// Folds what others appended, until our own entries come by.
+    async fn find(&self, shared: &Shared, turn: &mut Turn, batch: &[Arc<Ticket>], positions: &[Position]) -> Result<()> {
+        let ours: HashMap<Position, &Arc<Ticket>> = positions.iter().copied().zip(batch).collect();
+        let Some(last) = positions.last() else { return Ok(()) };
+        while turn.applied < *last {
+            let folded = self.fold_next(shared, turn, |position, outcome| {
+                if let Some(ticket) = ours.get(&position) {
+                    let _ = ticket.answer.set(Ok(Applied { position, outcome }));
+                }
+            });
+            if !folded.await? {
+                return Err(Error::Retry(format!("the log does not give back the entry at {last} yet")));
+            }
+        }
+        turn.uncertain = false;
+        self.applied.send_replace(turn.applied);
+        Ok(())
+    }
+
+    /// Folds everything that is in the log.
+    pub(super) async fn catch_up(&self, shared: &Shared, turn: &mut Turn) -> Result<()> {
+        while self.fold_next(shared, turn, |_, _| {}).await? {}
+        turn.uncertain = false;
+        self.applied.send_replace(turn.applied);
+        Ok(())
+    }
+
+    /// Folds the next part of the log; false if there is none.
+    async fn fold_next(&self, shared: &Shared, turn: &mut Turn, mut folded: impl FnMut(Position, Outcome)) -> Result<bool> {
+        let records = shared.log.read(self.partition, turn.applied, READ_BYTES).await?;
+        let any = !records.is_empty();
+        for record in records {
+            let entry = Entry::decode(&record.entry)?;
+            let mut archived = Archived::none();
+            // What a checkpoint holds already needs nothing.
+            if turn.slot(shared, entry.slot).is_some_and(|slot| record.position > slot.state.applied()) {
+                self.prepare(shared, turn, &entry, &mut archived).await?;
+            }
+            let outcome = self.fold(shared, turn, record.position, &entry, record.entry.len(), &archived)?;
+            folded(record.position, outcome);
+        }
+        Ok(any)
+    }
+
+    /// Makes sure that an entry can be folded: its filter is in memory, and what the archive says of its keys is known.
+    async fn prepare(&self, shared: &Shared, turn: &mut Turn, entry: &Entry, archived: &mut Archived) -> Result<()> {
+        let Some(slot) = turn.slot(shared, entry.slot) else {
+            let slots = shared.settings.slots;
+            return Err(Error::Invalid(format!("slot {} of a deployment of {slots}", entry.slot)));
+        };
+        if !matches!(entry.operation, Operation::Add(_) | Operation::Remove(_) | Operation::Define(_)) {
+            return Ok(());
+        }
+        let Some(shard) = slot.state.shard(entry.filter) else { return Ok(()) };
+        if shard.projection().is_none() {
+            shared.load_into(slot, entry.filter).await?;
+        }
+        if let Operation::Remove(keys) = &entry.operation {
+            shared.ask_archive(slot, entry.filter, keys, archived).await?;
+        }
+        Ok(())
+    }
+
+    fn fold(
+        &self,
+        shared: &Shared,
+        turn: &mut Turn,
+        position: Position,
+        entry: &Entry,
+        bytes: usize,
+        archived: &Archived,
+    ) -> Result<Outcome> {
+        let Some(slot) = turn.slot(shared, entry.slot) else { return Ok(Outcome::Passed) };
+        let fresh = position > slot.state.applied();
+        let outcome = slot.state.apply(position, entry, archived)?;
+        if fresh {
+            slot.last_entry = position;
+            shared.folded(slot, entry, &outcome)?;
+            self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        turn.applied = turn.applied.max(position);
+        Ok(outcome)
+    }
+
+    /// How far the lane is.
+    pub(super) fn applied(&self) -> Position {
+        *self.applied.borrow()
+    }
+
+    /// Waits until everything up to a position is folded.
+    pub(super) async fn reached(&self, position: Position) -> Result<()> {
+        let mut applied = self.applied.subscribe();
+        match applied.wait_for(|applied| *applied >= position).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::Closed("the engine was closed".into())),
+        }
+    }
+}
+
+impl Turn {
+    /// A slot of this lane.
+    pub(super) fn slot(&mut self, shared: &Shared, slot: u16) -> Option<&mut Slot> {
+        let found = self.slots.get_mut(usize::from(slot) / shared.lanes.len())?;
+        (found.state.slot() == slot).then_some(found)
+    }
+}

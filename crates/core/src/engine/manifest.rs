@@ -1,0 +1,173 @@
+//! Manifests: what a checkpoint of a slot consists of. `docs/formats.md` draws them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use super::stored::{BlockAt, Stored, StoredLayer};
+use crate::definition::Definition;
+use crate::fields::Fields;
+use crate::limits::{LAYERS_MAX, MANIFEST_BYTES_MAX};
+use crate::{Error, Position, Result};
+
+/// The first bytes of a manifest.
+pub const MAGIC: [u8; 8] = *b"\x89UMBMAN\n";
+const VERSION: u16 = 1;
+/// In place of a blob's number: the block is all zeros.
+const NOWHERE: u32 = u32::MAX;
+const SUM_BYTES: usize = 4;
+
+/// A checkpoint of a slot: everything that it was at one position.
+#[derive(Debug)]
+pub(super) struct Manifest {
+    pub(super) slot: u16,
+    pub(super) number: u64,
+    pub(super) position: Position,
+    /// The last entry that was for the slot.
+    pub(super) last_entry: Position,
+    pub(super) sessions: Vec<u8>,
+    /// Names of the archive's runs, oldest first.
+    pub(super) runs: Vec<String>,
+    pub(super) filters: Vec<StoredFilter>,
+}
+
+#[derive(Debug)]
+pub(super) struct StoredFilter {
+    pub(super) id: u64,
+    pub(super) definition: Definition,
+    pub(super) first_run: u64,
+    pub(super) stored: Stored,
+}
+
+impl Manifest {
+    /// All blobs that it needs.
+    pub(super) fn blobs(&self) -> impl Iterator<Item = Arc<str>> {
+        let arrays = self.filters.iter().flat_map(|filter| filter.stored.blobs().cloned());
+        self.runs.iter().map(|run| Arc::from(run.as_str())).chain(arrays)
+    }
+
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        let mut names: Vec<&Arc<str>> = Vec::new();
+        let mut numbers: HashMap<&Arc<str>, u32> = HashMap::new();
+        for blob in self.filters.iter().flat_map(|filter| filter.stored.blobs()) {
+            numbers.entry(blob).or_insert_with(|| {
+                names.push(blob);
+                names.len() as u32 - 1
+            });
+        }
+        let mut out = Vec::new();
+        out.extend(MAGIC);
+        out.extend(VERSION.to_le_bytes());
+        out.extend(self.slot.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(self.number.to_le_bytes());
+        out.extend(self.position.to_bytes());
+        out.extend(self.last_entry.to_bytes());
+        put_bytes(&mut out, &self.sessions);
+        put_list(&mut out, &self.runs, |out, run| put_bytes(out, run.as_bytes()));
+        put_list(&mut out, &names, |out, name| put_bytes(out, name.as_bytes()));
+        out.extend((self.filters.len() as u32).to_le_bytes());
+        for filter in &self.filters {
+            out.extend(filter.id.to_le_bytes());
+            out.extend(filter.first_run.to_le_bytes());
+            put_bytes(&mut out, &filter.definition.encode()?);
+            out.extend(filter.stored.items.to_le_bytes());
+            out.extend(filter.stored.generation.to_le_bytes());
+            put_list(&mut out, &filter.stored.layers, |out, layer| {
+                put_bytes(out, &layer.outline);
+                put_list(out, &layer.blocks, |out, block| match block {
+                    None => out.extend(NOWHERE.to_le_bytes()),
+                    Some(at) => {
+                        out.extend(numbers.get(&at.blob).copied().unwrap_or(NOWHERE).to_le_bytes());
+                        out.extend(at.length.to_le_bytes());
+                        out.extend(at.offset.to_le_bytes());
+                        out.extend(at.sum.to_le_bytes());
+                    }
+                });
+            });
+        }
+        out.extend(crc32c::crc32c(&out).to_le_bytes());
+        if out.len() > MANIFEST_BYTES_MAX {
+            return Err(Error::Invalid(format!("a manifest of {} bytes; at most {MANIFEST_BYTES_MAX}", out.len())));
+        }
+        Ok(out)
+    }
+
+    /// Reads what [`encode`](Self::encode) gave; `name` is for messages.
+    pub(super) fn decode(bytes: &[u8], name: &str) -> Result<Self> {
+        let corrupt = |why: &str| Error::Corrupt(format!("{name}: {why}"));
+        let Some((content, sum)) = bytes.split_last_chunk::<SUM_BYTES>() else {
+            return Err(corrupt("byte 0: it is shorter than any manifest"));
+        };
+        if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
+            return Err(corrupt(&format!("bytes 0 to {}: the checksum does not match", content.len())));
+        }
+        let mut fields = Fields::new(content, name);
+        if fields.take()? != MAGIC || fields.u16()? != VERSION {
+            return Err(corrupt("byte 0: not a manifest of a version that is known here"));
+        }
+        let slot = fields.u16()?;
+        fields.u32()?;
+        let number = fields.u64()?;
+        let position = Position::from_bytes(fields.take()?);
+        let last_entry = Position::from_bytes(fields.take()?);
+        let sessions = take_bytes(&mut fields)?.to_vec();
+        let runs = take_list(&mut fields, |fields| take_text(fields))?;
+        let names = take_list(&mut fields, |fields| Ok(Arc::<str>::from(take_text(fields)?)))?;
+        let filters = take_list(&mut fields, |fields| {
+            Ok(StoredFilter {
+                id: fields.u64()?,
+                first_run: fields.u64()?,
+                definition: Definition::decode(take_bytes(fields)?)?,
+                stored: take_stored(fields, &names)?,
+            })
+        })?;
+        fields.end()?;
+        Ok(Self { slot, number, position, last_entry, sessions, runs, filters })
+    }
+}
+
+fn take_stored(fields: &mut Fields<'_>, names: &[Arc<str>]) -> Result<Stored> {
+    let (items, generation) = (fields.u64()?, fields.u32()?);
+    let layers = take_list(fields, |fields| {
+        let outline = take_bytes(fields)?.to_vec();
+        let blocks = take_list(fields, |fields| {
+            let blob = match fields.u32()? {
+                NOWHERE => return Ok(None),
+                number => names.get(number as usize).cloned(),
+            };
+            let blob = blob.ok_or_else(|| fields.corrupt("a blob that is not listed"))?;
+            Ok(Some(BlockAt { blob, length: fields.u32()?, offset: fields.u64()?, sum: fields.u64()? }))
+        })?;
+        Ok(StoredLayer { outline, blocks })
+    })?;
+    if layers.len() > LAYERS_MAX {
+        return Err(fields.corrupt("more layers than there can be"));
+    }
+    Ok(Stored { generation, items, layers, of: Weak::new() })
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend((bytes.len() as u32).to_le_bytes());
+    out.extend(bytes);
+}
+
+fn put_list<T>(out: &mut Vec<u8>, list: &[T], mut put: impl FnMut(&mut Vec<u8>, &T)) {
+    out.extend((list.len() as u32).to_le_bytes());
+    list.iter().for_each(|item| put(out, item));
+}
+
+fn take_bytes<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8]> {
+    let length = fields.u32()? as usize;
+    fields.bytes(length)
+}
+
+fn take_text(fields: &mut Fields<'_>) -> Result<String> {
+    let bytes = take_bytes(fields)?;
+    String::from_utf8(bytes.to_vec()).map_err(|_| fields.corrupt("a name that is no text"))
+}
+
+/// Reads a list. Memory is taken as items come, so a wrong count ends with an error and not with the memory.
+fn take_list<'a, T>(fields: &mut Fields<'a>, mut take: impl FnMut(&mut Fields<'a>) -> Result<T>) -> Result<Vec<T>> {
+    let count = fields.u32()?;
+    (0..count).map(|_| take(fields)).collect()
+}

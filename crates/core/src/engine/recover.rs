@@ -1,0 +1,242 @@
+//! Recovery: every slot from its newest whole checkpoint, then the log.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use futures_util::TryStreamExt;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+
+use super::Shared;
+use super::checkpoint::{Kept, manifest_name, put_new, read};
+use super::lane::Slot;
+use super::manifest::Manifest;
+use super::settings::Settings;
+use crate::archive::Run;
+use crate::entry::{Entry, Operation, Request};
+use crate::fields::Fields;
+use crate::fold::{Means, Outcome, Shard, State};
+use crate::log::Log;
+use crate::{Error, Position, Result};
+
+/// The first bytes of the blob that describes a deployment.
+pub const MAGIC: [u8; 8] = *b"\x89UMBDEP\n";
+const VERSION: u16 = 1;
+const DEPLOYMENT: &str = "deployment";
+
+/// Makes sure that the deployment has as many slots and partitions as it was created with.
+pub(super) async fn check_deployment(blobs: &dyn ObjectStore, slots: u32, partitions: u32) -> Result<()> {
+    let mut bytes = Vec::from(MAGIC);
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend([0; 2]);
+    bytes.extend(slots.to_le_bytes());
+    bytes.extend(partitions.to_le_bytes());
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    match blobs.head(&Path::from(DEPLOYMENT)).await {
+        Ok(_) => {}
+        Err(object_store::Error::NotFound { .. }) => return put_new(blobs, DEPLOYMENT, bytes).await,
+        Err(error) => return Err(Error::blob("cannot look for the deployment", &error)),
+    }
+    let found = read(blobs, DEPLOYMENT).await?;
+    let (created_slots, created_partitions) = decode_deployment(&found)?;
+    if (created_slots, created_partitions) != (slots, partitions) {
+        return Err(Error::Invalid(format!(
+            "this deployment was created with {created_slots} slots and {created_partitions} partitions; \
+             the settings say {slots} and {partitions}"
+        )));
+    }
+    Ok(())
+}
+
+/// The slots and partitions of a deployment.
+pub(super) fn decode_deployment(bytes: &[u8]) -> Result<(u32, u32)> {
+    let damaged = || Error::Corrupt(format!("{DEPLOYMENT}: bytes 0 to {}: the checksum does not match", bytes.len()));
+    let (content, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+    if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
+        return Err(damaged());
+    }
+    let mut fields = Fields::new(content, DEPLOYMENT);
+    if fields.take()? != MAGIC || fields.u16()? != VERSION {
+        return Err(fields.corrupt("not a deployment of a version that is known here"));
+    }
+    fields.u16()?;
+    let sizes = (fields.u32()?, fields.u32()?);
+    fields.end()?;
+    Ok(sizes)
+}
+
+/// All slots as their checkpoints have them, by number.
+pub(super) async fn recover_slots(blobs: &Arc<dyn ObjectStore>, settings: &Settings, means: &Means) -> Result<Vec<Slot>> {
+    let listed: Vec<String> = blobs
+        .list(Some(&Path::from("slots")))
+        .map_ok(|blob| blob.location.to_string())
+        .try_collect()
+        .await
+        .map_err(|error| Error::blob("cannot list blobs", &error))?;
+    let mut by_slot: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+    for name in listed {
+        let slot = name.split('/').nth(1).and_then(|slot| slot.parse().ok());
+        by_slot.entry(slot.unwrap_or(u16::MAX)).or_default().push(name);
+    }
+    let mut slots = Vec::with_capacity(settings.slots as usize);
+    for number in 0..settings.slots as u16 {
+        let state = State::new(number, settings.slots, means.clone());
+        let names = by_slot.remove(&number).unwrap_or_default();
+        slots.push(recover_slot(blobs, state, &names).await?);
+    }
+    Ok(slots)
+}
+
+async fn recover_slot(blobs: &Arc<dyn ObjectStore>, state: State, names: &[String]) -> Result<Slot> {
+    let number = state.slot();
+    let mut manifests: Vec<u64> = names.iter().filter_map(|name| number_of(name, ".manifest")).collect();
+    manifests.sort_unstable();
+    // Numbers that were begun are not used again, whether they were finished or not.
+    let begun = names.iter().filter_map(|name| number_of(name, "")).max().unwrap_or(0);
+    let mut first_error = None;
+    let mut whole: Vec<Manifest> = Vec::new();
+    let mut runs = Vec::new();
+    for candidate in manifests.iter().rev() {
+        let tried = async {
+            let name = manifest_name(number, *candidate);
+            let manifest = Manifest::decode(&read(&**blobs, &name).await?, &name)?;
+            let mut runs = Vec::with_capacity(manifest.runs.len());
+            for run in &manifest.runs {
+                runs.push(Arc::new(Run::open(blobs, Path::from(run.as_str())).await?));
+            }
+            Ok::<_, Error>((manifest, runs))
+        };
+        match tried.await {
+            Ok((manifest, opened)) => {
+                if whole.is_empty() {
+                    runs = opened;
+                }
+                whole.push(manifest);
+            }
+            Err(error @ (Error::Corrupt(_) | Error::Invalid(_))) => {
+                first_error.get_or_insert(error);
+            }
+            // The store is away or the disk broken: that says nothing about the checkpoint.
+            Err(error) => return Err(error),
+        }
+        if whole.len() == 2 {
+            break;
+        }
+    }
+    let kept: Vec<Kept> = whole.iter().rev().map(Kept::of).collect();
+    remove_orphans(&**blobs, names, &manifests, &kept).await;
+    let Some(newest) = whole.into_iter().next() else {
+        return match first_error {
+            Some(error) => Err(error),
+            None => Ok(Slot { state, last_entry: Position::START, runs, stored: HashMap::new(), kept }),
+        };
+    };
+    let mut stored = HashMap::new();
+    let mut shards = Vec::new();
+    for filter in newest.filters {
+        shards.push((filter.id, Shard::cold(filter.definition, filter.first_run)));
+        stored.insert(filter.id, filter.stored);
+    }
+    let state = state.restored(begun.max(newest.number), newest.position, &newest.sessions, shards)?;
+    Ok(Slot { state, last_entry: newest.last_entry, runs, stored, kept })
+}
+
+/// The number in the name of a blob that ends like this.
+fn number_of(name: &str, end: &str) -> Option<u64> {
+    let file = name.rsplit('/').next()?.strip_suffix(end)?;
+    file.get(..12)?.parse().ok()
+}
+
+/// Removes blobs that no kept checkpoint needs: a crash left them. What fails is tried at the next start.
+async fn remove_orphans(blobs: &dyn ObjectStore, names: &[String], manifests: &[u64], kept: &[Kept]) {
+    // Without two whole checkpoints, nothing is known to be superfluous.
+    let [older, newer] = kept else { return };
+    let needed: HashSet<&str> = older.blobs.iter().chain(&newer.blobs).map(|blob| &**blob).collect();
+    let damaged = manifests.iter().any(|number| *number > older.number && *number != newer.number);
+    for name in names {
+        let old = match number_of(name, ".manifest") {
+            Some(number) => number < older.number,
+            None => !needed.contains(name.as_str()) && !damaged,
+        };
+        if old {
+            let _ = blobs.delete(&Path::from(name.as_str())).await;
+        }
+    }
+}
+
+/// Where a lane goes on reading its log, once it is known that its slots lack nothing before that.
+pub(super) async fn start_of_replay(shared: &Shared, log: &dyn Log, partition: u32, slots: &mut [Slot]) -> Result<Position> {
+    let first = slots.iter().map(|slot| slot.state.applied()).min().unwrap_or(Position::START);
+    let oldest = log.bounds(partition).await?.oldest;
+    if first >= oldest {
+        return Ok(first);
+    }
+    let missing = |what: String| Error::Corrupt(format!("partition {partition} of the log begins at {oldest}: {what}"));
+    let Some(record) = shared.last_trimmed(partition).await?.filter(|record| record.upto >= oldest) else {
+        return Err(missing("there is no record that it was trimmed so far".into()));
+    };
+    for slot in slots.iter_mut().filter(|slot| slot.state.applied() < oldest) {
+        let number = slot.state.slot();
+        let named = record.slots.iter().find(|(slot, _)| *slot == number).map(|(_, checkpoint)| *checkpoint);
+        let have = slot.kept.last().map_or(0, |kept| kept.number);
+        if named.is_none_or(|named| named > have) {
+            let name = manifest_name(number, named.unwrap_or(0));
+            return Err(missing(format!("{name} or a later one is missing or damaged, and the log before it is gone")));
+        }
+        slot.state.passed(oldest);
+    }
+    Ok(oldest)
+}
+
+impl Shared {
+    /// Loads arrays until all are in memory or there is no room for the next.
+    pub(super) async fn load_all(&self) -> Result<()> {
+        for lane in &self.lanes {
+            let mut turn = lane.turn.lock().await;
+            for slot in &mut turn.slots {
+                let cold: Vec<u64> = slot.state.shards().filter(|(_, shard)| shard.projection().is_none()).map(|(id, _)| id).collect();
+                for id in cold {
+                    match self.load_into(slot, id).await {
+                        // There is no room: it comes back on demand.
+                        Err(Error::Retry(_)) => {}
+                        loaded => loaded?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes what a crash interrupted: a filter's home knows how it is defined, and its other slots follow.
+    pub(super) async fn reconcile(&self) -> Result<()> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut known = HashSet::new();
+        for handle in self.directory.all() {
+            known.insert(handle.id());
+            let definition = handle.definition();
+            for number in handle.slots() {
+                let mut turn = self.lane(number).turn.lock().await;
+                let Some(slot) = turn.slot(self, number) else { continue };
+                if slot.state.shard(handle.id()).is_none_or(|shard| *shard.definition() != *definition) {
+                    let operation = Operation::Define(definition.encode()?);
+                    entries.push(Entry { filter: handle.id(), slot: number, request: Request::default(), operation });
+                }
+            }
+        }
+        for lane in &self.lanes {
+            let turn = lane.turn.lock().await;
+            for slot in &turn.slots {
+                for (id, _) in slot.state.shards().filter(|(id, _)| !known.contains(id)) {
+                    let (slot, operation) = (slot.state.slot(), Operation::Drop);
+                    entries.push(Entry { filter: id, slot, request: Request::default(), operation });
+                }
+            }
+        }
+        for applied in self.submit(entries).await? {
+            if let Outcome::Refused(why) = applied.outcome {
+                return Err(Error::Corrupt(format!("a filter cannot be made whole: {why}")));
+            }
+        }
+        Ok(())
+    }
+}

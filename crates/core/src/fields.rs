@@ -1,0 +1,55 @@
+//! Reading stored fields, one after another, never beyond the end.
+
+use crate::{Error, Result};
+
+/// What is left of some stored bytes.
+pub(crate) struct Fields<'a> {
+    rest: &'a [u8],
+    length: usize,
+    what: &'a str,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(bytes: &'a [u8], what: &'a str) -> Self {
+        Self { rest: bytes, length: bytes.len(), what }
+    }
+
+    pub(crate) fn corrupt(&self, why: &str) -> Error {
+        Error::Corrupt(format!("{}, byte {}: {why}", self.what, self.length - self.rest.len()))
+    }
+
+    /// The next bytes. Nothing is copied, so a wrong length takes no memory.
+    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8]> {
+        let Some((bytes, rest)) = self.rest.split_at_checked(length) else {
+            return Err(self.corrupt(&format!("{length} bytes more than there are")));
+        };
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let bytes = self.bytes(N)?;
+        bytes.try_into().map_err(|_| self.corrupt("a field is cut off"))
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8> {
+        Ok(self.take::<1>()?[0])
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_le_bytes(self.take()?))
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.take()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.take()?))
+    }
+
+    /// Nothing may follow.
+    pub(crate) fn end(&self) -> Result<()> {
+        if self.rest.is_empty() { Ok(()) } else { Err(self.corrupt("more bytes than expected")) }
+    }
+}

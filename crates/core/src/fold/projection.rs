@@ -1,0 +1,310 @@
+//! A projection: the array of one generation of a shard, which answers lookups while it is changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use umbel_filter::{Family, Filter, Fingerprint, Kind, Limits, Plan, Secret, Spec};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::cannot;
+use crate::budget::{Budget, Reservation};
+use crate::definition::{Definition, Growth};
+use crate::limits::LAYERS_MAX;
+use crate::{Error, Result};
+
+/// What filters are made of and from.
+#[derive(Clone, Debug)]
+pub struct Means {
+    /// The deployment's secret, for filters of the `keyed` family.
+    pub secret: Option<Secret>,
+    /// Bounds of each filter.
+    pub limits: Limits,
+    /// The memory for all of them.
+    pub budget: Arc<Budget>,
+}
+
+impl Means {
+    /// Without a secret, within the default limits.
+    pub fn new(budget: Arc<Budget>) -> Self {
+        Self { secret: None, limits: Limits::default(), budget }
+    }
+
+    pub(crate) fn secret_for(&self, spec: &Spec) -> Option<&Secret> {
+        self.secret.as_ref().filter(|_| spec.family == Family::Keyed)
+    }
+}
+
+/// One sized projection of a shard.
+///
+/// Lookups go on at any time. Changes and copies come one after another: whoever folds the slot makes them.
+#[derive(Debug)]
+pub struct Projection {
+    generation: u32,
+    layers: Vec<Arc<Layer>>,
+    /// Keys that were new when they were added, less those that were removed.
+    items: AtomicU64,
+    copying: AtomicBool,
+    copy: Mutex<Copy>,
+}
+
+/// An array and its share of the memory. Filters that grow without their keys have several.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    pub(crate) filter: Filter,
+    memory: Mutex<Vec<Reservation>>,
+}
+
+/// A block of a projection: the layer, and the block in it.
+pub(crate) type Place = (usize, usize);
+
+/// A copy of blocks, all as they were at one moment.
+#[derive(Debug, Default)]
+struct Copy {
+    wanted: BTreeSet<Place>,
+    saved: BTreeMap<Place, Vec<u8>>,
+}
+
+impl Projection {
+    /// An empty one for the definition.
+    pub(crate) fn new(definition: &Definition, means: &Means) -> Result<Self> {
+        let grows = definition.growth != Growth::Fixed;
+        let halved = !definition.retain && grows && !definition.is_chain();
+        let error = if halved { definition.spec.error / 2.0 } else { definition.spec.error };
+        let first = Layer::new(definition, Spec { error, ..definition.spec }, means)?;
+        Ok(Self::of(definition.generation, vec![Arc::new(first)], 0))
+    }
+
+    pub(crate) fn of(generation: u32, layers: Vec<Arc<Layer>>, items: u64) -> Self {
+        Self {
+            generation,
+            layers,
+            items: AtomicU64::new(items),
+            copying: AtomicBool::new(false),
+            copy: Mutex::default(),
+        }
+    }
+
+    /// The same with one more layer, for what the next definition has room for beyond this one. Each layer errs half as often
+    /// as the one before it, so that all together stay within the filter's rate.
+    pub(crate) fn stacked(&self, now: &Definition, next: &Definition, means: &Means) -> Result<Self> {
+        if self.layers.len() >= LAYERS_MAX {
+            return Err(Error::Invalid(format!("{LAYERS_MAX} layers are the most; rebuild the filter")));
+        }
+        let capacity = next.spec.capacity - now.spec.capacity;
+        let error = next.spec.error / 2_f64.powi(self.layers.len() as i32 + 1);
+        let spec = Spec { capacity, error: error.max(umbel_filter::limits::ERROR_MIN), ..next.spec };
+        let mut layers = self.layers.clone();
+        layers.push(Arc::new(Layer::new(next, spec, means)?));
+        Ok(Self::of(next.generation, layers, self.items()))
+    }
+
+    /// Which size of the filter this is.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Keys that were new when they were added, less those that were removed.
+    pub fn items(&self) -> u64 {
+        self.items.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_items(&self, items: u64) {
+        self.items.store(items, Ordering::Relaxed);
+    }
+
+    /// Bytes of its arrays.
+    pub fn bytes(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.filter.bytes()).sum()
+    }
+
+    /// The filters that it consists of, oldest first: one, unless it grew without its keys.
+    pub fn filters(&self) -> impl DoubleEndedIterator<Item = &Filter> {
+        self.layers.iter().map(|layer| &layer.filter)
+    }
+
+    /// Whether the key may have been added; false is certain.
+    #[inline]
+    pub fn contains(&self, key: Fingerprint) -> bool {
+        self.filters().rev().any(|filter| filter.contains_fingerprint(key))
+    }
+
+    /// Puts into `answers`, for each key, whether it may have been added.
+    pub fn contains_batch(&self, keys: &[Fingerprint], answers: &mut Vec<bool>) {
+        if let [only] = &self.layers[..] {
+            return only.filter.contains_fingerprints(keys, answers);
+        }
+        answers.clear();
+        answers.extend(keys.iter().map(|key| self.contains(*key)));
+    }
+
+    /// How often a key is in it, at most; of filters that do not count, at most once.
+    pub fn count(&self, key: Fingerprint) -> u64 {
+        let count = |filter: &Filter| {
+            filter.count_fingerprint(key).unwrap_or_else(|_| u64::from(filter.contains_fingerprint(key)))
+        };
+        self.filters().map(count).sum()
+    }
+
+    /// Adds keys and puts into `new`, for each that it took, whether it was not there before.
+    pub(super) fn insert(&self, keys: &[Fingerprint], new: &mut Vec<bool>) -> Result<(), umbel_filter::Error> {
+        let Some((newest, older)) = self.layers.split_last() else { return Ok(()) };
+        self.save_blocks(keys);
+        let outcome = if older.is_empty() {
+            newest.filter.insert_fingerprints(keys, new)
+        } else {
+            let counts = newest.filter.spec().kind != Kind::Bloom;
+            let mut insert = |key: &Fingerprint| {
+                let held = older.iter().any(|layer| layer.filter.contains_fingerprint(*key));
+                // What an older layer answers for need not be added again, unless adds are counted.
+                let fresh = (!held || counts) && newest.filter.insert_fingerprint(*key)?;
+                new.push(fresh && !held);
+                Ok(())
+            };
+            keys.iter().try_for_each(&mut insert)
+        };
+        let fresh = new.iter().filter(|new| **new).count() as u64;
+        self.items.fetch_add(fresh, Ordering::Relaxed);
+        outcome
+    }
+
+    /// Takes a key out, where there are counters and it seems to be there.
+    pub(super) fn remove(&self, key: Fingerprint) -> bool {
+        self.save_blocks(&[key]);
+        let removed = self.filters().rev().any(|filter| filter.remove_fingerprint(key).unwrap_or(false));
+        if removed {
+            let less = |items: u64| Some(items.saturating_sub(1));
+            // It always succeeds, because the closure always gives something.
+            let _ = self.items.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+        removed
+    }
+
+    /// Charges what a chain of sub-filters took when it grew.
+    pub(super) fn account(&self, means: &Means) {
+        for layer in &self.layers {
+            layer.account(means);
+        }
+    }
+
+    pub(super) fn digest_into(&self, digest: &mut Xxh3Default) {
+        digest.update(&self.generation.to_le_bytes());
+        for filter in self.filters() {
+            digest.update(&filter.digest().to_le_bytes());
+        }
+    }
+}
+
+/// Copies of blocks for snapshots.
+impl Projection {
+    fn copy(&self) -> MutexGuard<'_, Copy> {
+        self.copy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on, [`copied`](Self::copied) gives these blocks as they are now, whatever changes meanwhile.
+    pub(crate) fn begin_copy(&self, blocks: impl IntoIterator<Item = Place>) {
+        let mut copy = self.copy();
+        copy.saved.clear();
+        copy.wanted = blocks.into_iter().collect();
+        self.copying.store(!copy.wanted.is_empty(), Ordering::Relaxed);
+    }
+
+    /// The next few blocks; none when all were given.
+    pub(crate) fn copied(&self, blocks_max: usize) -> Vec<(Place, Vec<u8>)> {
+        let mut copy = self.copy();
+        let mut out = Vec::new();
+        while out.len() < blocks_max {
+            if let Some(saved) = copy.saved.pop_first() {
+                out.push(saved);
+            } else if let Some(place) = copy.wanted.pop_first() {
+                out.push((place, self.copy_block(place)));
+            } else {
+                break;
+            }
+        }
+        self.copying.store(!copy.wanted.is_empty(), Ordering::Relaxed);
+        out
+    }
+
+    /// Ends a copy that nobody wants any more.
+    pub(crate) fn end_copy(&self) {
+        self.begin_copy([]);
+    }
+
+    /// Copies the blocks that adding or removing these keys may change, if a copy still wants them.
+    fn save_blocks(&self, keys: &[Fingerprint]) {
+        if !self.copying.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut copy = self.copy();
+        let mut touched = Vec::new();
+        for (number, layer) in self.layers.iter().enumerate() {
+            for key in keys {
+                layer.filter.blocks_touched(*key, |block| {
+                    if copy.wanted.remove(&(number, block)) {
+                        touched.push((number, block));
+                    }
+                });
+            }
+        }
+        copy.saved.extend(touched.into_iter().map(|place| (place, self.copy_block(place))));
+    }
+
+    fn copy_block(&self, (layer, block): Place) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Some(layer) = self.layers.get(layer) {
+            layer.filter.copy_block(block, &mut bytes);
+        }
+        bytes
+    }
+
+    /// The blocks that changed since they were last taken.
+    pub(crate) fn take_dirty(&self) -> Vec<Place> {
+        let of = |(number, layer): (usize, &Arc<Layer>)| {
+            layer.filter.take_dirty().into_iter().map(move |block| (number, block))
+        };
+        self.layers.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Puts blocks back among those that changed.
+    pub(crate) fn mark_dirty(&self, blocks: impl IntoIterator<Item = Place>) {
+        for (layer, block) in blocks {
+            if let Some(layer) = self.layers.get(layer) {
+                layer.filter.mark_dirty(block);
+            }
+        }
+    }
+}
+
+impl Layer {
+    fn new(definition: &Definition, spec: Spec, means: &Means) -> Result<Self> {
+        let plan = Plan::new(&spec, definition.shards).map_err(|error| cannot(&error))?;
+        // Who asked for the filter made sure that there was room; what the log says is done in any case.
+        let memory = means.budget.charge(bytes_of(&plan));
+        let made = if definition.is_chain() {
+            let most = means.limits.filter_bytes_max.min(means.budget.limit());
+            Filter::new(&spec, &Limits { filter_bytes_max: most, ..means.limits.clone() })
+        } else {
+            Filter::with_geometry(&spec, plan.geometry, means.secret_for(&spec), &means.limits)
+        };
+        Ok(Self { filter: made.map_err(|error| cannot(&error))?, memory: Mutex::new(vec![memory]) })
+    }
+
+    /// A filter that came from elsewhere, within the budget.
+    pub(crate) fn adopt(filter: Filter, memory: Reservation) -> Self {
+        Self { filter, memory: Mutex::new(vec![memory]) }
+    }
+
+    fn account(&self, means: &Means) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let charged: u64 = memory.iter().map(Reservation::bytes).sum();
+        if let Some(more) = self.filter.bytes().checked_sub(charged).filter(|more| *more > 0) {
+            memory.push(means.budget.charge(more));
+        }
+    }
+}
+
+/// Bytes of one shard.
+fn bytes_of(plan: &Plan) -> u64 {
+    u64::try_from(plan.geometry.bytes()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,189 @@
+//! A slot's part of a filter.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use umbel_filter::{Fingerprint, Kind};
+
+use super::projection::{Means, Projection};
+use super::tail::{Newest, Tail};
+use super::{Archived, Outcome};
+use crate::definition::{Definition, Growth};
+use crate::{Error, Result};
+
+/// A slot's part of a filter.
+#[derive(Debug)]
+pub struct Shard {
+    pub(super) definition: Definition,
+    /// What answers; none while it is left on disk. It may be of an older generation than the definition, until the next one is
+    /// built.
+    projection: Option<Arc<Projection>>,
+    /// What came after the archive, if the filter keeps its keys.
+    tail: Option<Tail>,
+    /// Archive runs of earlier checkpoints mean nothing for this filter: it was made, or cleared, after them.
+    first_run: u64,
+}
+
+impl Shard {
+    pub(super) fn new(definition: Definition, first_run: u64, means: &Means) -> Result<Self> {
+        let projection = Projection::new(&definition, means)?;
+        Ok(Self { projection: Some(Arc::new(projection)), ..Self::cold(definition, first_run) })
+    }
+
+    /// A shard whose array is on disk.
+    pub(crate) fn cold(definition: Definition, first_run: u64) -> Self {
+        let counted = definition.spec.kind != Kind::Bloom;
+        let tail = definition.retain.then(|| Tail::new(counted));
+        Self { definition, projection: None, tail, first_run }
+    }
+
+    /// What the filter is.
+    pub fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    /// What answers, if it is in memory.
+    pub fn projection(&self) -> Option<&Arc<Projection>> {
+        self.projection.as_ref()
+    }
+
+    /// Whether another generation is defined than the one that answers.
+    pub fn is_behind(&self) -> bool {
+        self.projection.as_ref().is_some_and(|projection| projection.generation() < self.definition.generation)
+    }
+
+    /// The first checkpoint whose archive run may hold keys of this filter.
+    pub(crate) fn first_run(&self) -> u64 {
+        self.first_run
+    }
+
+    /// Puts another array in place of the one that answers.
+    pub(crate) fn set_projection(&mut self, projection: Option<Arc<Projection>>) {
+        self.projection = projection;
+    }
+
+    /// Bytes of what came after the archive.
+    pub(crate) fn tail_bytes(&self) -> u64 {
+        self.tail.as_ref().map_or(0, Tail::bytes)
+    }
+
+    /// What came after the archive and was not frozen yet.
+    pub(crate) fn newest(&self) -> Option<&Newest> {
+        self.tail.as_ref().map(Tail::newest)
+    }
+
+    /// Freezes what came after the archive, and gives all frozen parts.
+    pub(crate) fn freeze(&mut self) -> Vec<Arc<Newest>> {
+        self.tail.as_mut().map(Tail::freeze).unwrap_or_default()
+    }
+
+    /// Forgets frozen parts that are archived now.
+    pub(crate) fn archived(&mut self, parts: &[Arc<Newest>]) {
+        if let Some(tail) = &mut self.tail {
+            tail.archived(parts);
+        }
+    }
+
+    /// Adds less removals since the archive.
+    pub(crate) fn tail_net(&self, key: Fingerprint) -> i64 {
+        self.tail.as_ref().map_or(0, |tail| tail.net(key))
+    }
+
+    fn resident(&self) -> Result<&Arc<Projection>> {
+        self.projection.as_ref().ok_or_else(|| {
+            Error::Retry(format!("the filter {} is on disk and has to be loaded first", self.definition.name))
+        })
+    }
+
+    pub(super) fn add(&mut self, keys: &[Fingerprint], means: &Means) -> Result<Outcome> {
+        let projection = Arc::clone(self.resident()?);
+        let mut new = Vec::new();
+        let mut full = None;
+        if self.definition.growth == Growth::Fixed && !self.definition.is_chain() {
+            let room = self.definition.full_at().saturating_sub(projection.items());
+            let fitting = fitting(&projection, keys, room);
+            // It cannot fail: only chains can.
+            let _ = projection.insert(&keys[..fitting], &mut new);
+            if fitting < keys.len() {
+                full = Some(format!("the filter {} is full", self.definition.name));
+            }
+        } else if let Err(error) = projection.insert(keys, &mut new) {
+            full = Some(error.to_string());
+        }
+        if self.definition.is_chain() {
+            projection.account(means);
+        }
+        if let Some(tail) = &mut self.tail {
+            tail.add(&keys[..new.len()]);
+        }
+        Ok(match full {
+            None => Outcome::Added(new),
+            Some(why) => Outcome::Full(new, why),
+        })
+    }
+
+    pub(super) fn remove(&mut self, filter: u64, keys: &[Fingerprint], archived: &Archived) -> Result<Outcome> {
+        let Kind::Counting(_) = self.definition.spec.kind else {
+            return Ok(Outcome::Refused("nothing can be removed from a bloom filter".into()));
+        };
+        let projection = Arc::clone(self.resident()?);
+        let Some(tail) = &mut self.tail else {
+            // Without an exact record, it is taken out if it seems to be there.
+            return Ok(Outcome::Removed(keys.iter().map(|key| projection.remove(*key)).collect()));
+        };
+        // All are known before anything changes.
+        let counts = keys.iter().map(|key| {
+            if projection.contains(*key) { Ok((*key, archived.net(filter, *key)?)) } else { Ok((*key, 0)) }
+        });
+        let counts: HashMap<Fingerprint, i64> = counts.collect::<Result<_>>()?;
+        let removed = keys.iter().map(|key| {
+            let held = projection.contains(*key) && counts[key] + tail.net(*key) > 0;
+            if held {
+                projection.remove(*key);
+                tail.remove(*key);
+            }
+            held
+        });
+        Ok(Outcome::Removed(removed.collect()))
+    }
+
+    pub(super) fn clear(&mut self, first_run: u64, means: &Means) -> Result<()> {
+        self.projection = Some(Arc::new(Projection::new(&self.definition, means)?));
+        if let Some(tail) = &mut self.tail {
+            tail.clear();
+        }
+        self.first_run = first_run;
+        Ok(())
+    }
+
+    /// Takes the next definition. A filter that keeps its keys is rebuilt later; the others get one more layer now.
+    pub(super) fn redefine(&mut self, next: Definition, means: &Means) -> Result<Outcome> {
+        if let Err(why) = next.check_follows(&self.definition) {
+            return Ok(Outcome::Refused(why));
+        }
+        if !next.retain {
+            let stacked = self.resident()?.stacked(&self.definition, &next, means);
+            match stacked {
+                Ok(stacked) => self.projection = Some(Arc::new(stacked)),
+                Err(Error::Invalid(why)) => return Ok(Outcome::Refused(why)),
+                Err(error) => return Err(error),
+            }
+        }
+        self.definition = next;
+        Ok(Outcome::Done)
+    }
+}
+
+/// How many of these keys a filter takes that has room for so many new ones.
+fn fitting(projection: &Projection, keys: &[Fingerprint], mut room: u64) -> usize {
+    if room >= keys.len() as u64 {
+        return keys.len();
+    }
+    let takes = |key: &&Fingerprint| {
+        let known = projection.contains(**key);
+        let takes = known || room > 0;
+        room = room.saturating_sub(u64::from(!known));
+        takes
+    };
+    keys.iter().take_while(takes).count()
+}
