@@ -19,6 +19,8 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn create_folder(&self, folder: &Path) -> io::Result<()>;
     /// Names of the files in a folder, in no order.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
+    /// Names of the folders in a folder, in no order. A disk may leave out those without files.
+    fn folders(&self, folder: &Path) -> io::Result<Vec<String>>;
     /// Makes an empty file; one that is there already is emptied.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
     /// Opens a file that is there.

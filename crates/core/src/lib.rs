@@ -7,12 +7,14 @@
 //! | [`definition`] | what a filter is, as the log defines it |
 //! | [`entry`] | what stands in the log: batches of fingerprints, and definitions |
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
+//! | [`blobs`] | blobs in a folder, the embedded object store |
 //! | [`clock`] | the seam to time |
 //! | [`disk`] | the seam to files, with a disk that can fail on purpose |
 //!
 //! The crate names no broker, no HTTP and no RESP.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
+pub mod blobs;
 pub mod clock;
 pub mod definition;
 pub mod disk;

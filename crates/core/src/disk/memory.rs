@@ -185,6 +185,14 @@ impl Disk for MemoryDisk {
         Ok(inside.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect())
     }
 
+    /// A folder is there as long as a file is in it or below.
+    fn folders(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let state = lock(&self.0);
+        let parents = state.files.keys().filter_map(|path| path.parent()?.strip_prefix(folder).ok());
+        let names = parents.filter_map(|below| Some(below.iter().next()?.to_string_lossy().into_owned()));
+        Ok(names.collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let content = {
             let mut state = lock(&self.0);

@@ -10,14 +10,29 @@ use super::{Disk, DiskFile};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
+/// Names of what is in a folder and of a wanted kind.
+fn names(folder: &Path, wanted: impl Fn(fs::FileType) -> bool) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if wanted(entry.file_type()?) {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(names)
+}
+
 impl Disk for RealDisk {
     fn create_folder(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
-        fs::read_dir(folder)?.map(name).collect()
+        names(folder, |kind| !kind.is_dir())
+    }
+
+    fn folders(&self, folder: &Path) -> io::Result<Vec<String>> {
+        names(folder, |kind| kind.is_dir())
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
