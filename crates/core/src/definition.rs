@@ -45,14 +45,7 @@ impl Default for Growth {
 impl Definition {
     /// A filter in one slot with defaults for everything else.
     pub fn new(name: impl Into<String>, spec: Spec) -> Self {
-        Self {
-            name: name.into(),
-            spec,
-            shards: 1,
-            retain: true,
-            growth: Growth::default(),
-            generation: 0,
-        }
+        Self { name: name.into(), spec, shards: 1, retain: true, growth: Growth::default(), generation: 0 }
     }
 
     /// The slot that knows the filter by its name, and holds it if it is small.
@@ -91,15 +84,22 @@ impl Definition {
 
     /// Says why this cannot be the next definition of a filter, if it cannot.
     pub(crate) fn check_follows(&self, now: &Self) -> Result<(), String> {
-        let same = Self { spec: Spec { capacity: now.spec.capacity, error: now.spec.error, ..self.spec }, ..self.clone() };
+        let same = Self {
+            spec: Spec { capacity: now.spec.capacity, error: now.spec.error, ..self.spec },
+            ..self.clone()
+        };
         let expected = Self { generation: self.generation, growth: self.growth, ..now.clone() };
         if same != expected || self.generation <= now.generation {
-            return Err(format!("the filter {} is defined otherwise, in generation {}", now.name, now.generation));
+            return Err(format!(
+                "the filter {} is defined otherwise, in generation {}",
+                now.name, now.generation
+            ));
         }
         if self.is_chain() {
             return Err("a chain of sub-filters grows by itself only".into());
         }
-        let grows = self.spec.capacity > now.spec.capacity && self.spec.error.to_bits() == now.spec.error.to_bits();
+        let grows =
+            self.spec.capacity > now.spec.capacity && self.spec.error.to_bits() == now.spec.error.to_bits();
         if !self.retain && !grows {
             return Err("its keys were not kept: it can only grow, at the same error rate".into());
         }

@@ -17,8 +17,8 @@ use crate::definition::Definition;
 use crate::entry::{Entry, Operation};
 use crate::log::Record;
 use crate::{Error, Position, Result};
-pub use projection::{Means, Projection};
 pub(crate) use projection::{Layer, Place};
+pub use projection::{Means, Projection};
 use sessions::{Known, Sessions};
 pub use shard::Shard;
 pub use tail::Newest;
@@ -73,6 +73,11 @@ impl Archived {
     pub(crate) fn insert(&mut self, filter: u64, key: Fingerprint, net: i64) {
         self.exists = true;
         *self.nets.entry((filter, key)).or_default() += net;
+    }
+
+    /// Whether a key was looked up.
+    pub(crate) fn knows(&self, filter: u64, key: Fingerprint) -> bool {
+        self.nets.contains_key(&(filter, key))
     }
 
     fn net(&self, filter: u64, key: Fingerprint) -> Result<i64> {
@@ -240,11 +245,6 @@ impl State {
         self.applied = self.applied.max(position);
     }
 
-    /// The number of the last checkpoint that was begun.
-    pub(crate) fn checkpoint(&self) -> u64 {
-        self.checkpoint
-    }
-
     /// Begins the next checkpoint and gives its number. What is cleared from here on is cleared after it.
     pub(crate) fn begin_checkpoint(&mut self) -> u64 {
         self.checkpoint += 1;
@@ -258,15 +258,6 @@ impl State {
 
     pub(crate) fn shard_mut(&mut self, filter: u64) -> Option<&mut Shard> {
         self.filters.get_mut(&filter)
-    }
-
-    pub(crate) fn means(&self) -> &Means {
-        &self.means
-    }
-
-    /// Bytes of what came after the archive.
-    pub(crate) fn tail_bytes(&self) -> u64 {
-        self.filters.values().map(Shard::tail_bytes).sum()
     }
 }
 

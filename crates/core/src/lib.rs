@@ -2,28 +2,35 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`engine`] | all of it joined: filters that lose nothing |
 //! | [`log`] | the seam to a message log, its contract as a suite, the log in files |
 //! | [`fold`] | what a slot's log comes to, entry by entry |
 //! | [`definition`] | what a filter is, as the log defines it |
 //! | [`entry`] | what stands in the log: batches of fingerprints, and definitions |
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
 //! | [`blobs`] | blobs in a folder, the embedded object store |
-//! | [`clock`] | the seam to time |
+//! | [`budget`] | memory, counted before it is taken |
+//! | [`clock`], [`random`] | the seams to time and chance |
 //! | [`disk`] | the seam to files, with a disk that can fail on purpose |
 //!
 //! The crate names no broker, no HTTP and no RESP.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
+pub mod archive;
 pub mod blobs;
+pub mod budget;
 pub mod clock;
 pub mod definition;
 pub mod disk;
+pub mod engine;
 pub mod entry;
 mod error;
+mod fields;
 pub mod fold;
 pub mod limits;
 pub mod log;
 mod position;
+pub mod random;
 pub mod registry;
 
 pub use error::{Error, Result};

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use umbel_core::budget::Budget;
 use umbel_core::definition::Definition;
 use umbel_core::entry::{Entry, Operation, Request};
-use umbel_core::fold::{Outcome, State};
+use umbel_core::fold::{Archived, Means, Outcome, State};
 use umbel_core::log::Record;
 use umbel_core::{Error, Position};
 use umbel_filter::{Family, Fingerprint, Hasher, Layout, Limits, Spec};
@@ -20,11 +21,11 @@ fn key(number: u8) -> Fingerprint {
 }
 
 fn state() -> State {
-    State::new(SLOT, None, Limits::default())
+    State::new(SLOT, 256, Means::new(Budget::new(u64::MAX)))
 }
 
 fn definition(spec: Spec) -> Bytes {
-    Definition { name: "urls".into(), spec, shards: 1, retain: true }.encode().unwrap()
+    Definition::new("urls", spec).encode().unwrap()
 }
 
 fn entry(filter: u64, request: Request, operation: Operation) -> Entry {
@@ -50,7 +51,7 @@ fn records(operations: Vec<(u64, Request, Operation)>) -> Vec<Record> {
 fn folded(records: &[Record]) -> State {
     let mut state = state();
     records.iter().for_each(|record| {
-        state.apply_record(record).unwrap();
+        state.apply_record(record, &Archived::none()).unwrap();
     });
     state
 }
@@ -80,7 +81,7 @@ proptest! {
         let cut = cut % (records.len() + 1);
         let mut resumed = folded(&records[..cut]);
         for record in &records[cut - overlap % (cut + 1)..] {
-            resumed.apply_record(record).unwrap();
+            resumed.apply_record(record, &Archived::none()).unwrap();
         }
         prop_assert_eq!(resumed.digest(), whole.digest());
         prop_assert_eq!(resumed.applied(), records.last().unwrap().position);
@@ -94,7 +95,7 @@ proptest! {
         let mut held: HashMap<(u64, u8), u64> = HashMap::new();
         let mut sessions: HashMap<u64, (u64, Outcome)> = HashMap::new();
         for ((filter, request, operation), record) in operations.iter().zip(&records[2..]) {
-            let outcome = state.apply_record(record).unwrap();
+            let outcome = state.apply_record(record, &Archived::none()).unwrap();
             let last = sessions.get(&request.session).filter(|_| request.session != 0);
             match last {
                 Some((sequence, answer)) if *sequence == request.sequence => {
@@ -128,7 +129,7 @@ proptest! {
             }
             for ((filter, number), count) in &held {
                 let shard = state.shard(*filter).unwrap();
-                prop_assert!(*count == 0 || shard.filter().contains_fingerprint(key(*number)), "a key is absent");
+                prop_assert!(*count == 0 || shard.projection().unwrap().contains(key(*number)), "a key is absent");
             }
         }
     }
@@ -138,8 +139,11 @@ proptest! {
 fn entries_of_other_slots_are_passed_over() {
     let mut state = folded(&records(Vec::new()));
     let foreign = Entry { slot: SLOT + 1, ..entry(BLOOM, Request::default(), Operation::Add(vec![key(1)])) };
-    assert_eq!(state.apply(Position::from_number(100), &foreign).unwrap(), Outcome::Passed);
-    assert!(!state.shard(BLOOM).unwrap().filter().contains_fingerprint(key(1)));
+    assert_eq!(
+        state.apply(Position::from_number(100), &foreign, &Archived::none()).unwrap(),
+        Outcome::Passed
+    );
+    assert!(!state.shard(BLOOM).unwrap().projection().unwrap().contains(key(1)));
     assert_eq!(state.applied(), Position::from_number(100), "they move the position on");
 }
 
@@ -148,27 +152,31 @@ fn definitions_are_made_once_and_refused_when_they_differ() {
     let mut state = folded(&records(Vec::new()));
     let mut define = |number, filter, bytes| {
         let define = entry(filter, Request::default(), Operation::Define(bytes));
-        state.apply(Position::from_number(number), &define).unwrap()
+        state.apply(Position::from_number(number), &define, &Archived::none()).unwrap()
     };
     assert_eq!(define(30, BLOOM, definition(Spec::bloom(100, 0.001))), Outcome::Done, "the same again");
     assert!(matches!(define(31, BLOOM, definition(Spec::bloom(200, 0.001))), Outcome::Refused(_)));
     assert!(matches!(define(32, 9, Bytes::from_static(b"nonsense")), Outcome::Refused(_)));
     let dropped = entry(BLOOM, Request::default(), Operation::Drop);
-    assert_eq!(state.apply(Position::from_number(40), &dropped).unwrap(), Outcome::Done);
+    assert_eq!(state.apply(Position::from_number(40), &dropped, &Archived::none()).unwrap(), Outcome::Done);
     let add = entry(BLOOM, Request::default(), Operation::Add(vec![key(1)]));
-    assert!(matches!(state.apply(Position::from_number(41), &add).unwrap(), Outcome::Refused(_)));
+    assert!(matches!(
+        state.apply(Position::from_number(41), &add, &Archived::none()).unwrap(),
+        Outcome::Refused(_)
+    ));
 }
 
 #[test]
 fn what_a_node_cannot_do_is_an_error_and_changes_nothing() {
-    let mut state = State::new(SLOT, None, Limits { filter_bytes_max: 1 << 20, ..Limits::default() });
+    let limits = Limits { filter_bytes_max: 1 << 20, ..Limits::default() };
+    let mut state = State::new(SLOT, 256, Means { limits, ..Means::new(Budget::new(u64::MAX)) });
     let large =
         entry(BLOOM, Request::default(), Operation::Define(definition(Spec::bloom(100_000_000, 0.001))));
-    let error = state.apply(Position::from_number(10), &large).unwrap_err();
+    let error = state.apply(Position::from_number(10), &large, &Archived::none()).unwrap_err();
     assert!(matches!(&error, Error::Retry(why) if why.contains("1048576")), "{error}");
     assert_eq!(state.applied(), Position::START);
     let damaged = Record { position: Position::from_number(10), entry: Bytes::from_static(b"no entry") };
-    assert!(matches!(state.apply_record(&damaged), Err(Error::Corrupt(_))));
+    assert!(matches!(state.apply_record(&damaged, &Archived::none()), Err(Error::Corrupt(_))));
     assert_eq!(state.applied(), Position::START);
 }
 
@@ -178,7 +186,7 @@ fn sessions_are_remembered_within_bounds() {
     let mut apply = |session: u64, position: u128| {
         let request = Request { session, sequence: 1 };
         let add = entry(BLOOM, request, Operation::Add(vec![key(session as u8); 1000]));
-        state.apply(Position::from_number(position), &add).unwrap()
+        state.apply(Position::from_number(position), &add, &Archived::none()).unwrap()
     };
     let first = apply(1, 100);
     for session in 2..5000 {
@@ -195,7 +203,7 @@ fn sessions_are_remembered_within_bounds() {
 #[test]
 fn a_definition_survives_its_bytes() {
     let whole =
-        Definition { name: "ключ".into(), spec: Spec::counting(5, 0.1), shards: 256, retain: false };
+        Definition { shards: 256, retain: false, ..Definition::new("ключ", Spec::counting(5, 0.1)) };
     let bytes = whole.encode().unwrap();
     assert_eq!(Definition::decode(&bytes).unwrap(), whole);
     for cut in 0..bytes.len() {

@@ -23,8 +23,8 @@ use super::stored::{BlockAt, Stored, StoredLayer};
 use super::upload::Upload;
 use crate::archive::{Cover, Run, RunWriter, Tally, tally};
 use crate::definition::Definition;
-use crate::limits::MANIFEST_BYTES_MAX;
 use crate::fold::{Newest, Place, Projection};
+use crate::limits::MANIFEST_BYTES_MAX;
 use crate::{Error, Position, Result};
 
 /// Blocks that are copied while nothing else happens in the lane: about a hundred microseconds.
@@ -55,7 +55,7 @@ struct Cut {
     position: Position,
     last_entry: Position,
     sessions: Vec<u8>,
-    runs: Vec<Arc<Run>>,
+    runs: Vec<Run>,
     shards: Vec<ShardCut>,
 }
 
@@ -101,7 +101,7 @@ impl Shared {
             }
             cut(slot, position)
         };
-        let written = self.write(&cut).await;
+        let written = self.write_cut(&cut).await;
         let mut turn = lane.turn.lock().await;
         let Some(slot) = turn.slot(self, number) else { return Ok(false) };
         match written {
@@ -134,7 +134,7 @@ impl Shared {
     }
 
     /// Writes everything of a cut, and the manifest last.
-    async fn write(&self, cut: &Cut) -> Result<(Manifest, Option<Arc<Run>>)> {
+    async fn write_cut(&self, cut: &Cut) -> Result<(Manifest, Option<Run>)> {
         let arrays = self.write_arrays(cut, &self.blob_name(cut.slot, cut.number, "arrays")).await?;
         let run = self.write_run(cut, &self.blob_name(cut.slot, cut.number, "run")).await?;
         let runs = cut.runs.iter().chain(&run).map(|run| run.path().to_string()).collect();
@@ -197,12 +197,12 @@ impl Shared {
     }
 
     /// Archives what came since the last checkpoint, and reads it back.
-    async fn write_run(&self, cut: &Cut, blob: &str) -> Result<Option<Arc<Run>>> {
+    async fn write_run(&self, cut: &Cut, blob: &str) -> Result<Option<Run>> {
         if cut.shards.iter().all(|shard| shard.parts.is_empty()) {
             return Ok(None);
         }
         let cover = Cover { low: cut.number, high: cut.number, slot: cut.slot };
-        let mut writer = RunWriter::create(&self.blobs, Path::from(blob), cover).await?;
+        let mut writer = RunWriter::create(&self.blobs, Path::from(blob), cover)?;
         for shard in cut.shards.iter().filter(|shard| !shard.parts.is_empty()) {
             match gather(&shard.parts) {
                 Gathered::Keys(keys) => {
@@ -217,7 +217,7 @@ impl Shared {
         }
         let run = writer.finish().await?;
         run.verify().await?;
-        Ok(Some(Arc::new(run)))
+        Ok(Some(run))
     }
 
     /// Removes what no checkpoint needs any more. What is left by a failure is removed at the next start.
@@ -244,8 +244,10 @@ impl Shared {
         };
         // It becomes the newest checkpoint once more with other runs, so what counts is what was in it.
         let mut manifest = self.read_manifest(number, last).await?;
-        let firsts: HashMap<u64, u64> = manifest.filters.iter().map(|filter| (filter.id, filter.first_run)).collect();
-        let keep = |input: usize, filter: u64| firsts.get(&filter).is_some_and(|first| runs[input].high() >= *first);
+        let firsts: HashMap<u64, u64> =
+            manifest.filters.iter().map(|filter| (filter.id, filter.first_run)).collect();
+        let keep =
+            |input: usize, filter: u64| firsts.get(&filter).is_some_and(|first| runs[input].high() >= *first);
         let name = self.blob_name(number, checkpoint, "run");
         let merged = crate::archive::merge(&self.blobs, &runs, keep, first == 0, Path::from(name)).await?;
         merged.verify().await?;
@@ -257,7 +259,7 @@ impl Shared {
         let mut turn = lane.turn.lock().await;
         let Some(slot) = turn.slot(self, number) else { return Ok(false) };
         slot.runs.truncate(first);
-        slot.runs.push(Arc::new(merged));
+        slot.runs.push(merged);
         let forgotten = keep_newest(slot, &manifest);
         drop(turn);
         self.remove(number, forgotten).await;
@@ -288,7 +290,9 @@ impl Slot {
     fn has_new_array(&self) -> bool {
         self.state.shards().any(|(id, shard)| {
             let stored = self.stored.get(&id);
-            shard.projection().is_some_and(|projection| !stored.is_some_and(|stored| stored.is_of(projection)))
+            shard
+                .projection()
+                .is_some_and(|projection| !stored.is_some_and(|stored| stored.is_of(projection)))
         })
     }
 
@@ -329,7 +333,10 @@ fn cut_array(projection: &Arc<Projection>, before: Stored) -> (Stored, Live) {
     let (changed, before) = if same && blobs.len() <= BLOBS_MAX {
         (changed, before)
     } else {
-        let all = projection.filters().enumerate().flat_map(|(n, filter)| (0..filter.blocks()).map(move |b| (n, b)));
+        let all = projection
+            .filters()
+            .enumerate()
+            .flat_map(|(n, filter)| (0..filter.blocks()).map(move |b| (n, b)));
         (all.collect(), Stored::default())
     };
     let layers = projection.filters().enumerate().map(|(number, filter)| {
@@ -389,7 +396,10 @@ fn keep_newest(slot: &mut Slot, manifest: &Manifest) -> Forgotten {
     let needed: HashSet<&Arc<str>> = slot.kept.iter().flat_map(|kept| &kept.blobs).collect();
     let mut blobs: HashSet<Arc<str>> = surplus.iter().flat_map(|kept| kept.blobs.iter().cloned()).collect();
     blobs.retain(|blob| !needed.contains(blob));
-    Forgotten { manifests: surplus.iter().map(|kept| kept.number).collect(), blobs: blobs.into_iter().collect() }
+    Forgotten {
+        manifests: surplus.iter().map(|kept| kept.number).collect(),
+        blobs: blobs.into_iter().collect(),
+    }
 }
 
 /// The oldest of the runs that are worth a merge: from there on, each is at most as large as all after it together, twice.

@@ -1,6 +1,7 @@
 //! Generations: the next size of a filter, built beside the one that answers, slot by slot.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use umbel_filter::{Filter, Fingerprint, Kind, Layout};
 
@@ -21,7 +22,8 @@ impl Shared {
     pub(super) fn is_due(&self, handle: &Handle) -> bool {
         let definition = handle.definition();
         let fill = u128::from(handle.items()) * 100;
-        self.grows(&definition) && fill >= u128::from(definition.spec.capacity) * u128::from(self.settings.grow_at_percent)
+        self.grows(&definition)
+            && fill >= u128::from(definition.spec.capacity) * u128::from(self.settings.grow_at_percent)
     }
 
     /// Whether growth is our business: a chain of sub-filters does it by itself.
@@ -32,9 +34,10 @@ impl Shared {
     /// Defines the next size if the filter is due, with room for `more` elements besides those in it, and builds it.
     pub(super) async fn grow(&self, handle: &Arc<Handle>, more: u64) -> Result<()> {
         let _one_at_a_time = handle.growing.lock().await;
+        let wanted = handle.wanted.swap(0, Ordering::Relaxed);
         let definition = handle.definition();
-        let capacity = definition.spec.capacity;
-        let overfull = handle.items().saturating_add(more) > capacity;
+        let overfull = handle.items().saturating_add(wanted) > definition.spec.capacity;
+        let more = more.max(wanted);
         if (self.is_due(handle) || overfull) && self.grows(&definition) {
             let wanted = next_capacity(&definition, handle.items(), more, self.settings.grow_at_percent);
             let next = definition.resized(wanted, definition.spec.error)?;
@@ -48,7 +51,10 @@ impl Shared {
         let _one_at_a_time = handle.growing.lock().await;
         let definition = handle.definition();
         if handle.items() > capacity {
-            return Err(Error::Invalid(format!("a capacity of {capacity}; {} keys are in the filter", handle.items())));
+            return Err(Error::Invalid(format!(
+                "a capacity of {capacity}; {} keys are in the filter",
+                handle.items()
+            )));
         }
         self.redefine(handle, &definition.resized(capacity, error)?).await?;
         self.build(handle).await
@@ -56,7 +62,8 @@ impl Shared {
 
     /// Writes the next definition into the log of every slot that has a shard.
     async fn redefine(&self, handle: &Arc<Handle>, next: &Definition) -> Result<()> {
-        let plan = umbel_filter::Plan::new(&next.spec, next.shards).map_err(|error| Error::Invalid(error.to_string()))?;
+        let plan = umbel_filter::Plan::new(&next.spec, next.shards)
+            .map_err(|error| Error::Invalid(error.to_string()))?;
         if next.retain {
             // One shard at a time takes more memory than it gives back.
             let shard = u64::try_from(plan.geometry.bytes()).unwrap_or(u64::MAX);
@@ -64,7 +71,11 @@ impl Shared {
             let more = all.saturating_sub(handle.bytes()).saturating_add(shard.min(all));
             self.reserve(more, &next.name).await?;
         } else {
-            self.reserve(u64::try_from(plan.bytes()).unwrap_or(u64::MAX).saturating_sub(handle.bytes()), &next.name).await?;
+            self.reserve(
+                u64::try_from(plan.bytes()).unwrap_or(u64::MAX).saturating_sub(handle.bytes()),
+                &next.name,
+            )
+            .await?;
         }
         let bytes = next.encode()?;
         for outcome in self.everywhere(handle.id(), next, &Operation::Define(bytes)).await? {
@@ -94,7 +105,9 @@ impl Shared {
                 self.load_into(slot, filter).await?;
             }
             let runs = slot.runs_of(filter);
-            let Some(shard) = slot.state.shard_mut(filter).filter(|shard| shard.is_behind()) else { return Ok(true) };
+            let Some(shard) = slot.state.shard_mut(filter).filter(|shard| shard.is_behind()) else {
+                return Ok(true);
+            };
             (shard.definition().clone(), shard.first_run(), runs, shard.freeze())
         };
         let mut next = self.project(filter, &definition, &runs).await?;
@@ -124,7 +137,7 @@ impl Shared {
     }
 
     /// Folds archived fingerprints into a new array.
-    pub(super) async fn project(&self, filter: u64, definition: &Definition, runs: &[Arc<Run>]) -> Result<Next> {
+    pub(super) async fn project(&self, filter: u64, definition: &Definition, runs: &[Run]) -> Result<Next> {
         let mut next = Next::new(definition, &self.means)?;
         if definition.spec.kind == Kind::Bloom {
             for run in runs {
@@ -135,11 +148,12 @@ impl Shared {
             }
             return Ok(next);
         }
-        let mut scan = merged(runs, filter);
+        let mut scan = merged(runs, filter)?;
         let mut counts = Vec::new();
         while let Some(tallies) = scan.next().await? {
             counts.clear();
-            counts.extend(tallies.iter().filter_map(|tally| Some((tally.key, u32::try_from(tally.net).ok()?))));
+            counts
+                .extend(tallies.iter().filter_map(|tally| Some((tally.key, u32::try_from(tally.net).ok()?))));
             next.fill_counts(&counts);
         }
         Ok(next)
@@ -157,9 +171,11 @@ impl Next {
         let invalid = |error: umbel_filter::Error| Error::Invalid(error.to_string());
         let plan = umbel_filter::Plan::new(&definition.spec, definition.shards).map_err(invalid)?;
         let bytes = u64::try_from(plan.geometry.bytes()).unwrap_or(u64::MAX);
-        let memory = means.budget.reserve(bytes, &format!("the next generation of a shard of {}", definition.name))?;
+        let memory =
+            means.budget.reserve(bytes, &format!("the next generation of a shard of {}", definition.name))?;
         let secret = means.secret_for(&definition.spec);
-        let filter = Filter::with_geometry(&definition.spec, plan.geometry, secret, &means.limits).map_err(invalid)?;
+        let filter =
+            Filter::with_geometry(&definition.spec, plan.geometry, secret, &means.limits).map_err(invalid)?;
         Ok(Self { filter, memory })
     }
 
@@ -211,7 +227,8 @@ mod tests {
 
     #[test]
     fn growth_follows_the_factor_unless_more_is_coming() {
-        let definition = Definition { growth: Growth::Percent(150), ..Definition::new("f", Spec::bloom(1000, 0.01)) };
+        let definition =
+            Definition { growth: Growth::Percent(150), ..Definition::new("f", Spec::bloom(1000, 0.01)) };
         assert_eq!(next_capacity(&definition, 800, 0, 80), 1500);
         assert_eq!(next_capacity(&definition, 800, 8000, 80), 11_001);
         assert_eq!(next_capacity(&definition, u64::MAX, u64::MAX, 80), umbel_filter::limits::CAPACITY_MAX);

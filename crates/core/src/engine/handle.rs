@@ -41,6 +41,10 @@ pub struct Handle {
     /// Set by whoever uses the filter, cleared by whoever looks for filters that nobody uses.
     pub(super) used: AtomicBool,
     pub(super) growing: tokio::sync::Mutex<()>,
+    /// Elements that the arrays which answer are made for.
+    room: AtomicU64,
+    /// Elements that somebody wants to add at once.
+    pub(super) wanted: AtomicU64,
 }
 
 /// A shard as readers see it.
@@ -70,6 +74,8 @@ impl Handle {
             items: AtomicU64::new(0),
             used: AtomicBool::new(true),
             growing: tokio::sync::Mutex::default(),
+            room: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
         }
     }
 
@@ -138,7 +144,10 @@ impl Handle {
         }
         // The lines of a chunk are asked for before the first one is looked at.
         for chunk in keys.chunks(32) {
-            let shards: Vec<_> = chunk.iter().map(|key| self.shards[key.slot(self.slots) as usize].projection.load()).collect();
+            let shards: Vec<_> = chunk
+                .iter()
+                .map(|key| self.shards[key.slot(self.slots) as usize].projection.load())
+                .collect();
             for (key, shard) in chunk.iter().zip(&shards) {
                 if let Some(newest) = shard.as_ref().and_then(|projection| projection.filters().next_back()) {
                     newest.prefetch(*key);
@@ -151,18 +160,18 @@ impl Handle {
         }
     }
 
-    /// Keys that were new when they were added, less those that were removed.
+    /// Keys that were new when they were added, less those that went.
     pub fn items(&self) -> u64 {
         self.items.load(Ordering::Relaxed)
     }
 
-    pub(super) fn added(&self, keys: u64) {
-        self.items.fetch_add(keys, Ordering::Relaxed);
+    /// Whether the arrays that answer have room for so many more.
+    pub(super) fn has_room_for(&self, more: u64) -> bool {
+        self.items().saturating_add(more) <= self.room.load(Ordering::Relaxed)
     }
 
-    pub(super) fn removed(&self, keys: u64) {
-        let less = |items: u64| Some(items.saturating_sub(keys));
-        let _ = self.items.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    pub(super) fn added(&self, keys: u64) {
+        self.items.fetch_add(keys, Ordering::Relaxed);
     }
 
     /// Counts anew from the shards.
@@ -172,7 +181,10 @@ impl Handle {
 
     /// Bytes of the arrays that are in memory.
     pub fn bytes(&self) -> u64 {
-        self.shards.iter().filter_map(|shard| shard.projection.load().as_ref().map(|shard| shard.bytes())).sum()
+        self.shards
+            .iter()
+            .filter_map(|shard| shard.projection.load().as_ref().map(|shard| shard.bytes()))
+            .sum()
     }
 
     /// Whether keys can be taken out again.
@@ -243,13 +255,19 @@ impl Directory {
             None => Arc::new(Handle::new(id, self.slots, definition.clone(), hasher(definition)?)),
         };
         let Some(place) = handle.shard(slot) else {
-            return Err(Error::Corrupt(format!("the filter {} has no shard in slot {slot}", definition.name)));
+            return Err(Error::Corrupt(format!(
+                "the filter {} has no shard in slot {slot}",
+                definition.name
+            )));
         };
         place.items_on_disk.store(items_on_disk, Ordering::Relaxed);
         place.projection.store(shard.projection().cloned());
         let is_home = home(&definition.name, self.slots) == slot;
         if is_home {
             handle.definition.store(Arc::new(definition.clone()));
+        }
+        if !handle.is_behind() {
+            handle.room.store(handle.definition.load().spec.capacity, Ordering::Relaxed);
         }
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
         if is_home {

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::watch;
 
 use super::Shared;
 use super::checkpoint::Kept;
@@ -27,7 +26,7 @@ pub(super) struct Lane {
     pub(super) partition: u32,
     queue: Mutex<Vec<Arc<Ticket>>>,
     pub(super) turn: tokio::sync::Mutex<Turn>,
-    applied: watch::Sender<Position>,
+    applied: Mutex<Position>,
     /// Bytes of entries that were folded, for whoever decides when to make a checkpoint.
     pub(super) folded_bytes: AtomicU64,
 }
@@ -48,7 +47,7 @@ pub(super) struct Slot {
     /// The last entry that was for this slot.
     pub(super) last_entry: Position,
     /// Archive runs, oldest first.
-    pub(super) runs: Vec<Arc<Run>>,
+    pub(super) runs: Vec<Run>,
     /// Where the arrays are on disk, by filter.
     pub(super) stored: HashMap<u64, Stored>,
     /// Checkpoints that are kept, oldest first.
@@ -57,7 +56,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// The runs that may hold keys of a filter.
-    pub(super) fn runs_of(&self, filter: u64) -> Vec<Arc<Run>> {
+    pub(super) fn runs_of(&self, filter: u64) -> Vec<Run> {
         let first = self.state.shard(filter).map_or(u64::MAX, |shard| shard.first_run());
         self.runs.iter().filter(|run| run.high() >= first).cloned().collect()
     }
@@ -84,16 +83,16 @@ impl Lane {
             partition,
             queue: Mutex::default(),
             turn: tokio::sync::Mutex::new(Turn { slots, applied, uncertain: true }),
-            applied: watch::Sender::new(applied),
+            applied: Mutex::new(applied),
             folded_bytes: AtomicU64::new(0),
         }
     }
 
     /// Appends entries and folds them; gives what came of each.
     pub(super) async fn submit(&self, shared: &Shared, entries: Vec<Entry>) -> Result<Vec<Applied>> {
-        let tickets = entries.into_iter().map(|entry| {
-            Ok(Arc::new(Ticket { bytes: entry.encode()?, entry, answer: OnceLock::new() }))
-        });
+        let tickets = entries
+            .into_iter()
+            .map(|entry| Ok(Arc::new(Ticket { bytes: entry.encode()?, entry, answer: OnceLock::new() })));
         let tickets = tickets.collect::<Result<Vec<_>>>()?;
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).extend(tickets.iter().cloned());
         let mut turn = self.turn.lock().await;
@@ -109,7 +108,8 @@ impl Lane {
     async fn work(&self, shared: &Shared, turn: &mut Turn) {
         let waiting = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
         // What an entry needs is looked up before it is appended, so changes of what there is stand alone.
-        let changes = |ticket: &Ticket| !matches!(ticket.entry.operation, Operation::Add(_) | Operation::Remove(_));
+        let changes =
+            |ticket: &Ticket| !matches!(ticket.entry.operation, Operation::Add(_) | Operation::Remove(_));
         for batch in waiting.chunk_by(|one, next| !changes(one) && !changes(next)) {
             if let Err(error) = self.append(shared, turn, batch).await {
                 for ticket in batch {
@@ -139,12 +139,18 @@ impl Lane {
             let _ = ticket.answer.set(Ok(Applied { position, outcome }));
         }
         turn.uncertain = false;
-        self.applied.send_replace(turn.applied);
+        self.publish(turn.applied);
         Ok(())
     }
 
     /// Folds what others appended, until our own entries come by.
-    async fn find(&self, shared: &Shared, turn: &mut Turn, batch: &[Arc<Ticket>], positions: &[Position]) -> Result<()> {
+    async fn find(
+        &self,
+        shared: &Shared,
+        turn: &mut Turn,
+        batch: &[Arc<Ticket>],
+        positions: &[Position],
+    ) -> Result<()> {
         let ours: HashMap<Position, &Arc<Ticket>> = positions.iter().copied().zip(batch).collect();
         let Some(last) = positions.last() else { return Ok(()) };
         while turn.applied < *last {
@@ -158,7 +164,7 @@ impl Lane {
             }
         }
         turn.uncertain = false;
-        self.applied.send_replace(turn.applied);
+        self.publish(turn.applied);
         Ok(())
     }
 
@@ -166,12 +172,17 @@ impl Lane {
     pub(super) async fn catch_up(&self, shared: &Shared, turn: &mut Turn) -> Result<()> {
         while self.fold_next(shared, turn, |_, _| {}).await? {}
         turn.uncertain = false;
-        self.applied.send_replace(turn.applied);
+        self.publish(turn.applied);
         Ok(())
     }
 
     /// Folds the next part of the log; false if there is none.
-    async fn fold_next(&self, shared: &Shared, turn: &mut Turn, mut folded: impl FnMut(Position, Outcome)) -> Result<bool> {
+    async fn fold_next(
+        &self,
+        shared: &Shared,
+        turn: &mut Turn,
+        mut folded: impl FnMut(Position, Outcome),
+    ) -> Result<bool> {
         let records = shared.log.read(self.partition, turn.applied, READ_BYTES).await?;
         let any = !records.is_empty();
         for record in records {
@@ -188,7 +199,13 @@ impl Lane {
     }
 
     /// Makes sure that an entry can be folded: its filter is in memory, and what the archive says of its keys is known.
-    async fn prepare(&self, shared: &Shared, turn: &mut Turn, entry: &Entry, archived: &mut Archived) -> Result<()> {
+    async fn prepare(
+        &self,
+        shared: &Shared,
+        turn: &mut Turn,
+        entry: &Entry,
+        archived: &mut Archived,
+    ) -> Result<()> {
         let Some(slot) = turn.slot(shared, entry.slot) else {
             let slots = shared.settings.slots;
             return Err(Error::Invalid(format!("slot {} of a deployment of {slots}", entry.slot)));
@@ -229,16 +246,11 @@ impl Lane {
 
     /// How far the lane is.
     pub(super) fn applied(&self) -> Position {
-        *self.applied.borrow()
+        *self.applied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until everything up to a position is folded.
-    pub(super) async fn reached(&self, position: Position) -> Result<()> {
-        let mut applied = self.applied.subscribe();
-        match applied.wait_for(|applied| *applied >= position).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(Error::Closed("the engine was closed".into())),
-        }
+    fn publish(&self, applied: Position) {
+        *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = applied;
     }
 }
 

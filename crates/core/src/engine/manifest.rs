@@ -87,7 +87,10 @@ impl Manifest {
         }
         out.extend(crc32c::crc32c(&out).to_le_bytes());
         if out.len() > MANIFEST_BYTES_MAX {
-            return Err(Error::Invalid(format!("a manifest of {} bytes; at most {MANIFEST_BYTES_MAX}", out.len())));
+            return Err(Error::Invalid(format!(
+                "a manifest of {} bytes; at most {MANIFEST_BYTES_MAX}",
+                out.len()
+            )));
         }
         Ok(out)
     }
@@ -167,7 +170,10 @@ fn take_text(fields: &mut Fields<'_>) -> Result<String> {
 }
 
 /// Reads a list. Memory is taken as items come, so a wrong count ends with an error and not with the memory.
-fn take_list<'a, T>(fields: &mut Fields<'a>, mut take: impl FnMut(&mut Fields<'a>) -> Result<T>) -> Result<Vec<T>> {
+fn take_list<'a, T>(
+    fields: &mut Fields<'a>,
+    mut take: impl FnMut(&mut Fields<'a>) -> Result<T>,
+) -> Result<Vec<T>> {
     let count = fields.u32()?;
     (0..count).map(|_| take(fields)).collect()
 }

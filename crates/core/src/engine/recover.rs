@@ -50,7 +50,8 @@ pub(super) async fn check_deployment(blobs: &dyn ObjectStore, slots: u32, partit
 
 /// The slots and partitions of a deployment.
 pub(super) fn decode_deployment(bytes: &[u8]) -> Result<(u32, u32)> {
-    let damaged = || Error::Corrupt(format!("{DEPLOYMENT}: bytes 0 to {}: the checksum does not match", bytes.len()));
+    let damaged =
+        || Error::Corrupt(format!("{DEPLOYMENT}: bytes 0 to {}: the checksum does not match", bytes.len()));
     let (content, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
     if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
         return Err(damaged());
@@ -66,7 +67,11 @@ pub(super) fn decode_deployment(bytes: &[u8]) -> Result<(u32, u32)> {
 }
 
 /// All slots as their checkpoints have them, by number.
-pub(super) async fn recover_slots(blobs: &Arc<dyn ObjectStore>, settings: &Settings, means: &Means) -> Result<Vec<Slot>> {
+pub(super) async fn recover_slots(
+    blobs: &Arc<dyn ObjectStore>,
+    settings: &Settings,
+    means: &Means,
+) -> Result<Vec<Slot>> {
     let listed: Vec<String> = blobs
         .list(Some(&Path::from("slots")))
         .map_ok(|blob| blob.location.to_string())
@@ -102,7 +107,7 @@ async fn recover_slot(blobs: &Arc<dyn ObjectStore>, state: State, names: &[Strin
             let manifest = Manifest::decode(&read(&**blobs, &name).await?, &name)?;
             let mut runs = Vec::with_capacity(manifest.runs.len());
             for run in &manifest.runs {
-                runs.push(Arc::new(Run::open(blobs, Path::from(run.as_str())).await?));
+                runs.push(Run::open(blobs, Path::from(run.as_str())).await?);
             }
             Ok::<_, Error>((manifest, runs))
         };
@@ -165,13 +170,19 @@ async fn remove_orphans(blobs: &dyn ObjectStore, names: &[String], manifests: &[
 }
 
 /// Where a lane goes on reading its log, once it is known that its slots lack nothing before that.
-pub(super) async fn start_of_replay(shared: &Shared, log: &dyn Log, partition: u32, slots: &mut [Slot]) -> Result<Position> {
+pub(super) async fn start_of_replay(
+    shared: &Shared,
+    log: &dyn Log,
+    partition: u32,
+    slots: &mut [Slot],
+) -> Result<Position> {
     let first = slots.iter().map(|slot| slot.state.applied()).min().unwrap_or(Position::START);
     let oldest = log.bounds(partition).await?.oldest;
     if first >= oldest {
         return Ok(first);
     }
-    let missing = |what: String| Error::Corrupt(format!("partition {partition} of the log begins at {oldest}: {what}"));
+    let missing =
+        |what: String| Error::Corrupt(format!("partition {partition} of the log begins at {oldest}: {what}"));
     let Some(record) = shared.last_trimmed(partition).await?.filter(|record| record.upto >= oldest) else {
         return Err(missing("there is no record that it was trimmed so far".into()));
     };
@@ -181,7 +192,9 @@ pub(super) async fn start_of_replay(shared: &Shared, log: &dyn Log, partition: u
         let have = slot.kept.last().map_or(0, |kept| kept.number);
         if named.is_none_or(|named| named > have) {
             let name = manifest_name(number, named.unwrap_or(0));
-            return Err(missing(format!("{name} or a later one is missing or damaged, and the log before it is gone")));
+            return Err(missing(format!(
+                "{name} or a later one is missing or damaged, and the log before it is gone"
+            )));
         }
         slot.state.passed(oldest);
     }
@@ -194,7 +207,12 @@ impl Shared {
         for lane in &self.lanes {
             let mut turn = lane.turn.lock().await;
             for slot in &mut turn.slots {
-                let cold: Vec<u64> = slot.state.shards().filter(|(_, shard)| shard.projection().is_none()).map(|(id, _)| id).collect();
+                let cold: Vec<u64> = slot
+                    .state
+                    .shards()
+                    .filter(|(_, shard)| shard.projection().is_none())
+                    .map(|(id, _)| id)
+                    .collect();
                 for id in cold {
                     match self.load_into(slot, id).await {
                         // There is no room: it comes back on demand.
@@ -219,7 +237,12 @@ impl Shared {
                 let Some(slot) = turn.slot(self, number) else { continue };
                 if slot.state.shard(handle.id()).is_none_or(|shard| *shard.definition() != *definition) {
                     let operation = Operation::Define(definition.encode()?);
-                    entries.push(Entry { filter: handle.id(), slot: number, request: Request::default(), operation });
+                    entries.push(Entry {
+                        filter: handle.id(),
+                        slot: number,
+                        request: Request::default(),
+                        operation,
+                    });
                 }
             }
         }

@@ -51,6 +51,11 @@ impl Stored {
         self.layers.iter().flat_map(|layer| layer.blocks.iter().flatten().map(|block| &block.blob))
     }
 
+    /// Bytes that it takes in memory, at least.
+    pub(super) fn bytes(&self) -> u64 {
+        self.layers.iter().map(|layer| (layer.blocks.len() * umbel_filter::BLOCK_BYTES) as u64).sum()
+    }
+
     pub(super) fn place(&mut self, (layer, block): Place, at: Option<BlockAt>) {
         let Some(layer) = self.layers.get_mut(layer) else { return };
         if layer.blocks.len() <= block {
@@ -69,7 +74,12 @@ impl Stored {
     }
 
     /// Reads it back, within the budget, and checks every block.
-    pub(super) async fn load(&self, blobs: &dyn ObjectStore, name: &str, means: &Means) -> Result<Projection> {
+    pub(super) async fn load(
+        &self,
+        blobs: &dyn ObjectStore,
+        name: &str,
+        means: &Means,
+    ) -> Result<Projection> {
         let mut layers = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {
             layers.push(Arc::new(layer.load(blobs, name, means).await?));
@@ -82,7 +92,8 @@ impl StoredLayer {
     async fn load(&self, blobs: &dyn ObjectStore, name: &str, means: &Means) -> Result<Layer> {
         let damaged = |error: &umbel_filter::Error| Error::Corrupt(format!("the outline of {name}: {error}"));
         let secret = means.secret.as_ref();
-        let mut filter = Filter::from_outline(&self.outline, secret, &means.limits).map_err(|error| damaged(&error))?;
+        let mut filter =
+            Filter::from_outline(&self.outline, secret, &means.limits).map_err(|error| damaged(&error))?;
         let memory = means.budget.reserve(filter.bytes(), name)?;
         let placed = self.placed();
         read_blocks(blobs, &placed, |number, block| filter.load_block(number, block).is_ok()).await?;

@@ -54,7 +54,8 @@ impl Trimmed {
     }
 
     pub(super) fn decode(bytes: &[u8], name: &str) -> Result<Self> {
-        let damaged = || Error::Corrupt(format!("{name}: bytes 0 to {}: the checksum does not match", bytes.len()));
+        let damaged =
+            || Error::Corrupt(format!("{name}: bytes 0 to {}: the checksum does not match", bytes.len()));
         let (content, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
         if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
             return Err(damaged());
@@ -104,8 +105,15 @@ impl Shared {
     /// The newest record of a partition's trimming.
     pub(super) async fn last_trimmed(&self, partition: u32) -> Result<Option<Trimmed>> {
         let inside = Path::from(folder(partition));
-        let listed: Vec<_> = self.blobs.list(Some(&inside)).try_collect().await.map_err(|error| Error::blob("cannot list blobs", &error))?;
-        let Some(newest) = listed.into_iter().map(|blob| blob.location.to_string()).max() else { return Ok(None) };
+        let listed: Vec<_> = self
+            .blobs
+            .list(Some(&inside))
+            .try_collect()
+            .await
+            .map_err(|error| Error::blob("cannot list blobs", &error))?;
+        let Some(newest) = listed.into_iter().map(|blob| blob.location.to_string()).max() else {
+            return Ok(None);
+        };
         Trimmed::decode(&read(&*self.blobs, &newest).await?, &newest).map(Some)
     }
 }

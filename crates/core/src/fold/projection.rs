@@ -42,7 +42,7 @@ impl Means {
 pub struct Projection {
     generation: u32,
     layers: Vec<Arc<Layer>>,
-    /// Keys that were new when they were added, less those that were removed.
+    /// Keys that were new when they were added, less those that went.
     items: AtomicU64,
     copying: AtomicBool,
     copy: Mutex<Copy>,
@@ -104,13 +104,9 @@ impl Projection {
         self.generation
     }
 
-    /// Keys that were new when they were added, less those that were removed.
+    /// Keys that were new when they were added, less those that went.
     pub fn items(&self) -> u64 {
         self.items.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_items(&self, items: u64) {
-        self.items.store(items, Ordering::Relaxed);
     }
 
     /// Bytes of its arrays.
@@ -147,7 +143,11 @@ impl Projection {
     }
 
     /// Adds keys and puts into `new`, for each that it took, whether it was not there before.
-    pub(super) fn insert(&self, keys: &[Fingerprint], new: &mut Vec<bool>) -> Result<(), umbel_filter::Error> {
+    pub(super) fn insert(
+        &self,
+        keys: &[Fingerprint],
+        new: &mut Vec<bool>,
+    ) -> Result<(), umbel_filter::Error> {
         let Some((newest, older)) = self.layers.split_last() else { return Ok(()) };
         self.save_blocks(keys);
         let outcome = if older.is_empty() {
@@ -172,7 +172,7 @@ impl Projection {
     pub(super) fn remove(&self, key: Fingerprint) -> bool {
         self.save_blocks(&[key]);
         let removed = self.filters().rev().any(|filter| filter.remove_fingerprint(key).unwrap_or(false));
-        if removed {
+        if removed && !self.contains(key) {
             let less = |items: u64| Some(items.saturating_sub(1));
             // It always succeeds, because the closure always gives something.
             let _ = self.items.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

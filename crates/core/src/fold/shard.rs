@@ -49,7 +49,9 @@ impl Shard {
 
     /// Whether another generation is defined than the one that answers.
     pub fn is_behind(&self) -> bool {
-        self.projection.as_ref().is_some_and(|projection| projection.generation() < self.definition.generation)
+        self.projection
+            .as_ref()
+            .is_some_and(|projection| projection.generation() < self.definition.generation)
     }
 
     /// The first checkpoint whose archive run may hold keys of this filter.
@@ -60,11 +62,6 @@ impl Shard {
     /// Puts another array in place of the one that answers.
     pub(crate) fn set_projection(&mut self, projection: Option<Arc<Projection>>) {
         self.projection = projection;
-    }
-
-    /// Bytes of what came after the archive.
-    pub(crate) fn tail_bytes(&self) -> u64 {
-        self.tail.as_ref().map_or(0, Tail::bytes)
     }
 
     /// What came after the archive and was not frozen yet.
@@ -122,7 +119,12 @@ impl Shard {
         })
     }
 
-    pub(super) fn remove(&mut self, filter: u64, keys: &[Fingerprint], archived: &Archived) -> Result<Outcome> {
+    pub(super) fn remove(
+        &mut self,
+        filter: u64,
+        keys: &[Fingerprint],
+        archived: &Archived,
+    ) -> Result<Outcome> {
         let Kind::Counting(_) = self.definition.spec.kind else {
             return Ok(Outcome::Refused("nothing can be removed from a bloom filter".into()));
         };

@@ -5,9 +5,6 @@ use std::sync::Arc;
 
 use umbel_filter::Fingerprint;
 
-/// Bytes that a fingerprint with its count takes in a map, about.
-const NET_BYTES: usize = 40;
-
 /// Fingerprints in the order of the log, or, where they can be removed, their counts.
 #[derive(Debug)]
 pub enum Newest {
@@ -41,13 +38,6 @@ impl Newest {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Keys(keys) => (keys.capacity() * size_of::<Fingerprint>()) as u64,
-            Self::Nets(nets) => (nets.capacity() * NET_BYTES) as u64,
-        }
-    }
 }
 
 /// What came after the archive. Frozen parts do not change any more: they are being archived, or folded into another generation.
@@ -78,10 +68,6 @@ impl Tail {
     /// Adds less removals since the archive; of a filter without removals, whether it was added.
     pub(super) fn net(&self, key: Fingerprint) -> i64 {
         self.frozen.iter().map(|part| part.net(key)).sum::<i64>() + self.newest.net(key)
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.frozen.iter().map(|part| part.bytes()).sum::<u64>() + self.newest.bytes()
     }
 
     /// Fingerprints that no part frozen yet holds.

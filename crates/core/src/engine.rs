@@ -1,0 +1,325 @@
+//! The engine: log, fold, checkpoints, archive and generations, joined into filters that lose nothing.
+//!
+//! ```text
+//!  add, remove --> lane (one for each partition): append, fold in order --> projections <-- lookups, at any time
+//!                    |                                  ^
+//!                    v tail                             | the next generation, when it has caught up
+//!                  checkpoint --> blobs: arrays, runs, manifest --> trim the log
+//! ```
+//!
+//! Background work is a set of steps ([`Engine::maintain`]), so tests and simulations take them one by one; [`Engine::start`]
+//! lets a thread do it.
+
+mod checkpoint;
+mod growth;
+mod handle;
+mod inspect;
+mod lane;
+mod manifest;
+mod memory;
+mod recover;
+mod requests;
+mod settings;
+mod stored;
+mod trim;
+mod upload;
+mod worker;
+
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use umbel_filter::{Fingerprint, Hasher};
+
+use crate::clock::{Clock, SystemClock};
+use crate::entry::{Entry, Operation};
+use crate::fold::{Archived, Means, Outcome};
+use crate::limits::PARTITIONS_MAX;
+use crate::log::Log;
+use crate::random::{Random, SystemRandom};
+use crate::{Error, Position, Result};
+use handle::Directory;
+pub use handle::{Answer, Handle};
+pub use inspect::{BlobReport, inspect};
+use lane::{Lane, Slot};
+pub use manifest::MAGIC as MANIFEST_MAGIC;
+pub use recover::MAGIC as DEPLOYMENT_MAGIC;
+pub use requests::{NewFilter, Sharding, Token, Written};
+pub use settings::Settings;
+pub use trim::MAGIC as TRIMMED_MAGIC;
+pub use worker::Done;
+use worker::Worker;
+
+/// Filters on a log and blobs.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use umbel_core::engine::{Answer, Engine, NewFilter, Settings};
+/// # use umbel_core::log::MemoryLog;
+/// # use umbel_filter::Spec;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # runtime.block_on(async {
+/// let (log, blobs) = (Arc::new(MemoryLog::new(4)), Arc::new(object_store::memory::InMemory::new()));
+/// let engine = Engine::builder(Settings::default()).with_log(log).with_blobs(blobs).open().await?;
+///
+/// let urls = engine.create(NewFilter::new("urls", Spec::bloom(1_000_000, 0.001))).await?;
+/// let key = urls.hasher().fingerprint(b"https://example.com/");
+/// assert_eq!(engine.add(&urls, &[key]).await?.answers, [Some(true)]);
+/// assert_eq!(urls.contains(key), Answer::Maybe);
+/// # Ok::<(), umbel_core::Error>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    worker: std::sync::Mutex<Option<Worker>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    log: Arc<dyn Log>,
+    blobs: Arc<dyn ObjectStore>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    means: Means,
+    lanes: Vec<Lane>,
+    /// One for each slot: checkpoints, merges and builds of a slot come one after another.
+    maintenance: Vec<tokio::sync::Mutex<()>>,
+    directory: Directory,
+    work: worker::Work,
+}
+
+/// What an engine is put together from.
+#[derive(Debug)]
+pub struct Builder {
+    settings: Settings,
+    log: Option<Arc<dyn Log>>,
+    blobs: Option<Arc<dyn ObjectStore>>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+}
+
+impl Builder {
+    /// The truth.
+    pub fn with_log(self, log: Arc<dyn Log>) -> Self {
+        Self { log: Some(log), ..self }
+    }
+
+    /// Where checkpoints and the archive go.
+    pub fn with_blobs(self, blobs: Arc<dyn ObjectStore>) -> Self {
+        Self { blobs: Some(blobs), ..self }
+    }
+
+    /// Another clock than the system's.
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Another chance than the system's.
+    pub fn with_random(self, random: Arc<dyn Random>) -> Self {
+        Self { random, ..self }
+    }
+
+    /// Recovers what there is, or creates a deployment.
+    pub async fn open(self) -> Result<Engine> {
+        self.settings.check()?;
+        let missing = |what: &str| Error::Invalid(format!("an engine needs {what}"));
+        let log = self.log.ok_or_else(|| missing("a log"))?;
+        let blobs = self.blobs.ok_or_else(|| missing("blobs"))?;
+        let (partitions, slots) = (log.partitions(), self.settings.slots);
+        if partitions > slots || partitions > PARTITIONS_MAX {
+            return Err(Error::Invalid(format!(
+                "{partitions} partitions for {slots} slots; at most one for each"
+            )));
+        }
+        recover::check_deployment(&*blobs, slots, partitions).await?;
+        let means = Means {
+            secret: self.settings.secret.clone(),
+            limits: self.settings.limits.clone(),
+            budget: crate::budget::Budget::new(self.settings.memory_bytes),
+        };
+        let recovered = recover::recover_slots(&blobs, &self.settings, &means).await?;
+        let mut shared = Shared {
+            directory: Directory::new(slots),
+            maintenance: (0..slots).map(|_| tokio::sync::Mutex::default()).collect(),
+            lanes: Vec::new(),
+            settings: self.settings,
+            log,
+            blobs,
+            work: worker::Work::new(&*self.clock, partitions),
+            clock: self.clock,
+            random: self.random,
+            means,
+        };
+        let mut by_lane: Vec<Vec<Slot>> = (0..partitions).map(|_| Vec::new()).collect();
+        for slot in recovered {
+            by_lane[usize::from(slot.state.slot()) % partitions as usize].push(slot);
+        }
+        let mut lanes = Vec::with_capacity(by_lane.len());
+        for (partition, mut slots) in (0..).zip(by_lane) {
+            let start = recover::start_of_replay(&shared, &*shared.log, partition, &mut slots).await?;
+            lanes.push(Lane::new(partition, slots, start));
+        }
+        shared.lanes = lanes;
+        shared.begin().await?;
+        Ok(Engine { shared: Arc::new(shared), worker: std::sync::Mutex::default() })
+    }
+}
+
+impl Engine {
+    /// Begins to put an engine together.
+    pub fn builder(settings: Settings) -> Builder {
+        Builder {
+            settings,
+            log: None,
+            blobs: None,
+            clock: Arc::new(SystemClock::default()),
+            random: Arc::new(SystemRandom::default()),
+        }
+    }
+
+    /// How the engine is run.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// The memory of all filters.
+    pub fn budget(&self) -> &crate::budget::Budget {
+        &self.shared.means.budget
+    }
+
+    /// Digests of all slots, in order. Nothing is folded while a lane's slots are looked at.
+    pub async fn digests(&self) -> Result<Vec<u128>> {
+        let mut digests = vec![0; self.shared.maintenance.len()];
+        for lane in &self.shared.lanes {
+            let mut turn = lane.turn.lock().await;
+            lane.catch_up(&self.shared, &mut turn).await?;
+            for slot in &turn.slots {
+                digests[usize::from(slot.state.slot())] = slot.state.digest();
+            }
+        }
+        Ok(digests)
+    }
+}
+
+impl Shared {
+    /// From checkpoints to a state that takes requests.
+    async fn begin(&self) -> Result<()> {
+        self.load_all().await?;
+        for lane in &self.lanes {
+            let mut turn = lane.turn.lock().await;
+            for slot in &mut turn.slots {
+                let ids: Vec<u64> = slot.state.shards().map(|(id, _)| id).collect();
+                ids.into_iter().try_for_each(|id| self.show(slot, id))?;
+            }
+            lane.catch_up(self, &mut turn).await?;
+        }
+        self.reconcile().await?;
+        self.directory.all().iter().for_each(|handle| handle.recount());
+        Ok(())
+    }
+
+    fn lane(&self, slot: u16) -> &Lane {
+        &self.lanes[usize::from(slot) % self.lanes.len()]
+    }
+
+    fn maintenance(&self, slot: u16) -> &tokio::sync::Mutex<()> {
+        &self.maintenance[usize::from(slot)]
+    }
+
+    /// Shows readers what a slot has of a filter.
+    fn show(&self, slot: &Slot, filter: u64) -> Result<()> {
+        let shard = slot.state.shard(filter);
+        let items = slot.stored.get(&filter).map_or(0, |stored| stored.items);
+        self.directory.show(slot.state.slot(), filter, shard.map(|shard| (shard, items)), |definition| {
+            let secret = self.means.secret_for(&definition.spec);
+            Hasher::new(definition.spec.family, secret).map_err(|error| Error::Invalid(error.to_string()))
+        })
+    }
+
+    /// What has to happen after an entry was folded.
+    fn folded(&self, slot: &mut Slot, entry: &Entry, outcome: &Outcome) -> Result<()> {
+        let count = |answers: &[bool]| answers.iter().filter(|answer| **answer).count() as u64;
+        match (&entry.operation, outcome) {
+            (Operation::Add(_), Outcome::Added(new) | Outcome::Full(new, _)) => {
+                let Some(handle) = self.directory.numbered(entry.filter) else { return Ok(()) };
+                handle.added(count(new));
+                if self.is_due(&handle) {
+                    self.work.wake();
+                }
+            }
+            (Operation::Remove(_), Outcome::Removed(_)) => {
+                if let Some(handle) = self.directory.numbered(entry.filter) {
+                    handle.recount();
+                }
+            }
+            (Operation::Define(_) | Operation::Drop | Operation::Clear, Outcome::Done) => {
+                let handle = self.directory.numbered(entry.filter);
+                if matches!(entry.operation, Operation::Drop | Operation::Clear) {
+                    slot.stored.remove(&entry.filter);
+                }
+                self.show(slot, entry.filter)?;
+                if let Some(handle) = handle {
+                    handle.recount();
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Asks the archive for keys that are to be removed, unless the filter is sure that they are not there.
+    async fn ask_archive(
+        &self,
+        slot: &Slot,
+        filter: u64,
+        keys: &[Fingerprint],
+        archived: &mut Archived,
+    ) -> Result<()> {
+        let Some(shard) = slot.state.shard(filter).filter(|shard| shard.definition().retain) else {
+            return Ok(());
+        };
+        let Some(projection) = shard.projection() else { return Ok(()) };
+        let mut asked: Vec<Fingerprint> =
+            keys.iter().copied().filter(|key| projection.contains(*key)).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        asked.retain(|key| !archived.knows(filter, *key));
+        // Keys that nobody archived count for nothing, and that is known too.
+        asked.iter().for_each(|key| archived.insert(filter, *key, 0));
+        for run in slot.runs_of(filter) {
+            for (key, net) in asked.iter().zip(run.nets(filter, &asked).await?) {
+                archived.insert(filter, *key, net);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends entries to the logs of their slots, and gives what came of each, in the same order.
+    async fn submit(&self, entries: Vec<Entry>) -> Result<Vec<lane::Applied>> {
+        let lanes = self.lanes.len();
+        if let [entry] = &entries[..] {
+            return self.lane(entry.slot).submit(self, entries).await;
+        }
+        let mut by_lane: Vec<(Vec<usize>, Vec<Entry>)> = vec![Default::default(); lanes];
+        for (index, entry) in entries.into_iter().enumerate() {
+            let (places, entries) = &mut by_lane[usize::from(entry.slot) % lanes];
+            places.push(index);
+            entries.push(entry);
+        }
+        let submitted = self.lanes.iter().zip(by_lane).filter(|(_, (places, _))| !places.is_empty());
+        let submitted = submitted.map(|(lane, (places, entries))| async move {
+            let applied = lane.submit(self, entries).await?;
+            Ok::<_, Error>(places.into_iter().zip(applied).collect::<Vec<_>>())
+        });
+        let mut applied: Vec<_> =
+            futures_util::future::try_join_all(submitted).await?.into_iter().flatten().collect();
+        applied.sort_unstable_by_key(|(index, _)| *index);
+        Ok(applied.into_iter().map(|(_, applied)| applied).collect())
+    }
+
+    /// How far a partition's log is folded.
+    fn applied(&self, partition: u32) -> Position {
+        self.lanes.get(partition as usize).map_or(Position::START, Lane::applied)
+    }
+}

@@ -1,0 +1,395 @@
+//! What users ask of an engine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbel_filter::{Fingerprint, Plan, Spec};
+
+use super::handle::{Answer, Handle};
+use super::{Engine, Shared};
+use crate::definition::{Definition, Growth};
+use crate::entry::{Entry, Operation, Request};
+use crate::fold::Outcome;
+use crate::limits::FINGERPRINTS_MAX;
+use crate::{Error, Position, Result};
+
+/// A filter that is to be made.
+#[derive(Clone, Debug)]
+pub struct NewFilter {
+    /// What users call it.
+    pub name: String,
+    /// Kind, layout, family, capacity and error rate.
+    pub spec: Spec,
+    /// In how many slots it lives.
+    pub sharding: Sharding,
+    /// Whether its fingerprints are kept, so that it can be rebuilt in any other size and removals can be verified.
+    pub retain: bool,
+    /// What happens when it fills up.
+    pub growth: Growth,
+}
+
+/// In how many slots a filter lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharding {
+    /// By the size of its array.
+    #[default]
+    BySize,
+    /// Whole in one slot.
+    Whole,
+    /// With a shard in every slot.
+    Everywhere,
+}
+
+impl NewFilter {
+    /// A filter with defaults for everything else.
+    pub fn new(name: impl Into<String>, spec: Spec) -> Self {
+        Self {
+            name: name.into(),
+            spec,
+            sharding: Sharding::default(),
+            retain: true,
+            growth: Growth::default(),
+        }
+    }
+}
+
+/// What came of adds or removals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// For each key, whether it was new, or was there to be removed; nothing if the filter was too full to take it.
+    pub answers: Vec<Option<bool>>,
+    /// Why some keys were not taken.
+    pub refused: Option<String>,
+    /// Where it stands in the log.
+    pub token: Token,
+}
+
+/// How much of the log an answer includes: the greatest position of each partition. Whoever asks with a token reads at least what
+/// the token has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Token(BTreeMap<u32, Position>);
+
+impl Token {
+    /// Notes a position in a partition.
+    pub fn see(&mut self, partition: u32, position: Position) {
+        let seen = self.0.entry(partition).or_default();
+        *seen = position.max(*seen);
+    }
+
+    /// Partitions and positions.
+    pub fn positions(&self) -> impl Iterator<Item = (u32, Position)> {
+        self.0.iter().map(|(partition, position)| (*partition, *position))
+    }
+}
+
+impl Engine {
+    /// Makes a filter. One of the same name must not be there.
+    pub async fn create(&self, new: NewFilter) -> Result<Arc<Handle>> {
+        let shared = &self.shared;
+        let definition = shared.define(new)?;
+        let plan = Plan::new(&definition.spec, definition.shards)
+            .map_err(|error| Error::Invalid(error.to_string()))?;
+        let bytes = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
+        if bytes > shared.settings.limits.filter_bytes_max {
+            return Err(Error::Invalid(format!(
+                "the filter {} takes {bytes} bytes; one may take {}",
+                definition.name, shared.settings.limits.filter_bytes_max
+            )));
+        }
+        shared.reserve(bytes, &definition.name).await?;
+        let id = shared.random.next();
+        let operation = Operation::Define(definition.encode()?);
+        let home = Entry {
+            filter: id,
+            slot: definition.home(shared.settings.slots),
+            request: Request::default(),
+            operation,
+        };
+        // The home decides whether there is such a filter; the other slots follow, after a crash too.
+        for applied in shared.submit(vec![home.clone()]).await? {
+            if let Outcome::Refused(why) = applied.outcome {
+                return Err(Error::Invalid(why));
+            }
+        }
+        if definition.shards > 1 {
+            shared.everywhere(id, &definition, &home.operation).await?;
+        }
+        self.filter(&definition.name)
+            .ok_or_else(|| Error::Invalid(format!("the filter {} was dropped meanwhile", definition.name)))
+    }
+
+    /// The filter of that name.
+    pub fn filter(&self, name: &str) -> Option<Arc<Handle>> {
+        self.shared.directory.named(name)
+    }
+
+    /// All filters, by name.
+    pub fn filters(&self) -> Vec<Arc<Handle>> {
+        self.shared.directory.all()
+    }
+
+    /// Adds keys.
+    pub async fn add(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Result<Written> {
+        self.add_as(filter, keys, Request::default()).await
+    }
+
+    /// Adds keys for a session: again with the same request it has no second effect, and gives the same answer.
+    pub async fn add_as(
+        &self,
+        filter: &Arc<Handle>,
+        keys: &[Fingerprint],
+        request: Request,
+    ) -> Result<Written> {
+        self.shared.make_room(filter, keys.len() as u64).await?;
+        self.shared.write(filter, keys, request, Operation::Add).await
+    }
+
+    /// Takes keys out, each once. Of a filter that keeps its keys, only what was added is taken out.
+    pub async fn remove(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Result<Written> {
+        self.remove_as(filter, keys, Request::default()).await
+    }
+
+    /// Takes keys out for a session.
+    pub async fn remove_as(
+        &self,
+        filter: &Arc<Handle>,
+        keys: &[Fingerprint],
+        request: Request,
+    ) -> Result<Written> {
+        self.shared.write(filter, keys, request, Operation::Remove).await
+    }
+
+    /// Asks for keys, with filters loaded that are on disk, and not before the token's positions are folded.
+    pub async fn contains(
+        &self,
+        filter: &Arc<Handle>,
+        keys: &[Fingerprint],
+        after: Option<&Token>,
+    ) -> Result<Vec<Answer>> {
+        if let Some(token) = after {
+            self.shared.reached(token).await?;
+        }
+        self.shared.load(filter).await?;
+        let mut answers = Vec::new();
+        filter.contains_batch(keys, &mut answers);
+        Ok(answers)
+    }
+
+    /// How often each key is in the filter, exactly; of a filter without removals, whether it was added. Only filters that keep
+    /// their keys know.
+    pub async fn verify(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Result<Vec<u64>> {
+        let shared = &self.shared;
+        if !filter.definition().retain {
+            let name = &filter.definition().name;
+            return Err(Error::Invalid(format!(
+                "the filter {name} does not keep its keys: nothing can be verified"
+            )));
+        }
+        let erasable = filter.is_erasable();
+        let mut counts = Vec::with_capacity(keys.len());
+        for key in keys {
+            let number = filter.slot(*key);
+            let (runs, tail) = {
+                let mut turn = shared.lane(number).turn.lock().await;
+                let Some(slot) = turn.slot(shared, number) else { return Err(gone(filter)) };
+                let Some(shard) = slot.state.shard(filter.id()) else { return Err(gone(filter)) };
+                if shard.projection().is_some_and(|projection| !projection.contains(*key)) {
+                    counts.push(0);
+                    continue;
+                }
+                (slot.runs_of(filter.id()), shard.tail_net(*key))
+            };
+            let mut net = tail;
+            for run in runs {
+                net += run.nets(filter.id(), &[*key]).await?.iter().sum::<i64>();
+            }
+            let count = u64::try_from(net).unwrap_or(0);
+            counts.push(if erasable { count } else { count.min(1) });
+        }
+        Ok(counts)
+    }
+
+    /// Forgets all keys of a filter.
+    pub async fn clear(&self, filter: &Arc<Handle>) -> Result<()> {
+        self.shared.everywhere(filter.id(), &filter.definition(), &Operation::Clear).await.map(drop)
+    }
+
+    /// Removes a filter. Its name is free at once.
+    pub async fn drop_filter(&self, filter: &Arc<Handle>) -> Result<()> {
+        let (id, slots) = (filter.id(), self.shared.settings.slots);
+        let home = filter.definition().home(slots);
+        let home = Entry { filter: id, slot: home, request: Request::default(), operation: Operation::Drop };
+        self.shared.submit(vec![home]).await?;
+        self.shared.everywhere(id, &filter.definition(), &Operation::Drop).await.map(drop)
+    }
+
+    /// Gives a filter another capacity or error rate. It answers as before until the new size is there, slot by slot.
+    pub async fn resize(&self, filter: &Arc<Handle>, capacity: u64, error: f64) -> Result<()> {
+        self.shared.resize(filter, capacity, error).await
+    }
+
+    /// Builds a filter anew in the same size, from the keys that are in it: counters that were stuck count again.
+    pub async fn rebuild(&self, filter: &Arc<Handle>) -> Result<()> {
+        let spec = filter.definition().spec;
+        self.shared.resize(filter, spec.capacity, spec.error).await
+    }
+
+    /// How much of the log is folded.
+    pub fn token(&self) -> Token {
+        let mut token = Token::default();
+        for partition in 0..self.shared.lanes.len() as u32 {
+            token.see(partition, self.shared.applied(partition));
+        }
+        token
+    }
+}
+
+fn gone(filter: &Handle) -> Error {
+    Error::Invalid(format!("the filter {} was dropped", filter.definition().name))
+}
+
+impl Shared {
+    fn define(&self, new: NewFilter) -> Result<Definition> {
+        let NewFilter { name, spec, sharding, retain, growth } = new;
+        let whole = Definition { retain, growth, ..Definition::new(name, spec) };
+        whole.check()?;
+        let bytes = Plan::new(&spec, 1).map_err(|error| Error::Invalid(error.to_string()))?.bytes();
+        let shards = match sharding {
+            Sharding::Whole => 1,
+            Sharding::BySize
+                if whole.is_chain() || bytes <= u128::from(self.settings.sharded_above_bytes) =>
+            {
+                1
+            }
+            Sharding::BySize | Sharding::Everywhere => self.settings.slots,
+        };
+        let definition = Definition { shards, ..whole };
+        definition.check()?;
+        Ok(definition)
+    }
+
+    /// The same operation in every slot in which a filter has a shard.
+    pub(super) async fn everywhere(
+        &self,
+        id: u64,
+        definition: &Definition,
+        operation: &Operation,
+    ) -> Result<Vec<Outcome>> {
+        let slots = self.settings.slots;
+        let home = definition.home(slots);
+        let all = if definition.shards == 1 { home..=home } else { 0..=(slots - 1) as u16 };
+        let entry =
+            |slot| Entry { filter: id, slot, request: Request::default(), operation: operation.clone() };
+        let applied = self.submit(all.map(entry).collect()).await;
+        if applied.is_err() {
+            // Some slots may have it and others not.
+            self.work.is_unfinished();
+        }
+        Ok(applied?.into_iter().map(|applied| applied.outcome).collect())
+    }
+
+    /// Waits until a filter that would become too full has grown.
+    async fn make_room(&self, filter: &Arc<Handle>, more: u64) -> Result<()> {
+        if filter.has_room_for(more) || !self.grows(&filter.definition()) {
+            return Ok(());
+        }
+        filter.wanted.fetch_max(more, Ordering::Relaxed);
+        self.work.grown(self, filter, more).await
+    }
+
+    async fn write(
+        &self,
+        filter: &Arc<Handle>,
+        keys: &[Fingerprint],
+        request: Request,
+        operation: impl Fn(Vec<Fingerprint>) -> Operation,
+    ) -> Result<Written> {
+        filter.used.store(true, Ordering::Relaxed);
+        self.load(filter).await?;
+        self.work.keep_up(self).await;
+        let (id, slots) = (filter.id(), self.settings.slots);
+        let entry = |slot: u16, keys: Vec<Fingerprint>| Entry {
+            filter: id,
+            slot,
+            request,
+            operation: operation(keys),
+        };
+        let too_many = || {
+            Error::Invalid(format!(
+                "a request of a session with more than {FINGERPRINTS_MAX} keys in one slot"
+            ))
+        };
+        let (mut entries, mut places) = (Vec::new(), Vec::new());
+        if filter.definition().shards == 1 {
+            let home = filter.definition().home(slots);
+            for (index, chunk) in keys.chunks(FINGERPRINTS_MAX).enumerate() {
+                let start = index * FINGERPRINTS_MAX;
+                places.push((start..start + chunk.len()).collect::<Vec<_>>());
+                entries.push(entry(home, chunk.to_vec()));
+            }
+            if entries.len() > 1 && request.session != 0 {
+                return Err(too_many());
+            }
+        } else {
+            let mut by_slot: BTreeMap<u16, (Vec<usize>, Vec<Fingerprint>)> = BTreeMap::new();
+            for (index, key) in keys.iter().enumerate() {
+                let (places, keys) = by_slot.entry(key.slot(slots) as u16).or_default();
+                places.push(index);
+                keys.push(*key);
+            }
+            for (slot, (indices, keys)) in by_slot {
+                if keys.len() > FINGERPRINTS_MAX && request.session != 0 {
+                    return Err(too_many());
+                }
+                for (indices, keys) in indices.chunks(FINGERPRINTS_MAX).zip(keys.chunks(FINGERPRINTS_MAX)) {
+                    places.push(indices.to_vec());
+                    entries.push(entry(slot, keys.to_vec()));
+                }
+            }
+        }
+        let at: Vec<u32> =
+            entries.iter().map(|entry| u32::from(entry.slot) % self.lanes.len() as u32).collect();
+        let applied = self.submit(entries).await?;
+        let mut written = Written { answers: vec![None; keys.len()], refused: None, token: Token::default() };
+        for ((partition, places), applied) in at.into_iter().zip(places).zip(applied) {
+            written.token.see(partition, applied.position);
+            let answers = match applied.outcome {
+                Outcome::Added(answers) | Outcome::Removed(answers) => answers,
+                Outcome::Full(answers, why) => {
+                    written.refused = Some(why);
+                    answers
+                }
+                Outcome::Refused(why) => return Err(Error::Invalid(why)),
+                Outcome::Done | Outcome::Passed => Vec::new(),
+            };
+            for (place, answer) in places.into_iter().zip(answers) {
+                written.answers[place] = Some(answer);
+            }
+        }
+        Ok(written)
+    }
+
+    async fn reached(&self, token: &Token) -> Result<()> {
+        for (partition, position) in token.positions() {
+            let Some(lane) = self.lanes.get(partition as usize) else {
+                return Err(Error::Invalid(format!(
+                    "a token of partition {partition}; there are {}",
+                    self.lanes.len()
+                )));
+            };
+            if lane.applied() >= position {
+                continue;
+            }
+            // Others may have appended what we have not read yet.
+            lane.catch_up(self, &mut *lane.turn.lock().await).await?;
+            if lane.applied() < position {
+                return Err(Error::Retry(format!(
+                    "partition {partition} is not at {position} yet, but at {}",
+                    lane.applied()
+                )));
+            }
+        }
+        Ok(())
+    }
+}

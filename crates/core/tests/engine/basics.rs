@@ -1,0 +1,278 @@
+use umbel_core::definition::Growth;
+use umbel_core::disk::MemoryDisk;
+use umbel_core::engine::{Answer, Engine, NewFilter, Settings, Sharding};
+use umbel_core::entry::Request;
+use umbel_core::{Error, log::MemoryLog};
+use umbel_filter::{Layout, Spec};
+
+use crate::world::{SLOTS, absent, block_on, key, keys, open, open_with, reopened, settings};
+
+fn everywhere(name: &str, spec: Spec) -> NewFilter {
+    NewFilter { sharding: Sharding::Everywhere, ..NewFilter::new(name, spec) }
+}
+
+#[test]
+fn what_was_added_is_there_after_every_restart() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let mut engine = open(&disk).await.unwrap();
+        engine.create(NewFilter::new("small", Spec::bloom(10_000, 0.001))).await.unwrap();
+        engine.create(everywhere("large", Spec::bloom(10_000, 0.001))).await.unwrap();
+        for round in 0..6 {
+            for name in ["small", "large"] {
+                let filter = engine.filter(name).unwrap();
+                let new = keys(round * 1000..round * 1000 + 1000);
+                let written = engine.add(&filter, &new).await.unwrap();
+                let fresh = written.answers.iter().filter(|new| **new == Some(true)).count();
+                assert!(fresh > 990, "{fresh} of 1000 were new");
+                assert_eq!(absent(&engine, &filter, &keys(0..round * 1000 + 1000)).await, 0);
+                assert!(absent(&engine, &filter, &keys(1_000_000..1_010_000)).await > 9_950);
+            }
+            if round % 2 == 1 {
+                assert!(engine.checkpoint().await.unwrap().checkpoints > 0);
+            }
+            engine = reopened(engine, &disk).await;
+            for name in ["small", "large"] {
+                let filter = engine.filter(name).unwrap();
+                assert_eq!(absent(&engine, &filter, &keys(0..round * 1000 + 1000)).await, 0);
+                assert!(absent(&engine, &filter, &keys(1_000_000..1_010_000)).await > 9_950);
+                assert!(filter.items().abs_diff(round * 1000 + 1000) < 20, "{}", filter.items());
+            }
+        }
+    });
+}
+
+#[test]
+fn only_what_was_added_can_be_removed() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let mut engine = open(&disk).await.unwrap();
+        let filter = engine.create(everywhere("seen", Spec::counting(2_000, 0.1))).await.unwrap();
+        engine.add(&filter, &keys(0..1_000)).await.unwrap();
+        engine.checkpoint().await.unwrap();
+        engine.add(&filter, &keys(500..1_500)).await.unwrap();
+        for _ in 0..2 {
+            engine = reopened(engine, &disk).await;
+            let filter = engine.filter("seen").unwrap();
+            // At this error rate many strangers look as if they were there.
+            let strangers = keys(10_000..12_000);
+            assert!(absent(&engine, &filter, &strangers).await < 1_990);
+            let removed = engine.remove(&filter, &strangers).await.unwrap();
+            assert!(removed.answers.iter().all(|there| *there == Some(false)));
+            let counts = engine.verify(&filter, &keys(0..2_000)).await.unwrap();
+            let expected =
+                |number: usize| usize::from(number < 1_000) + usize::from((500..1_500).contains(&number));
+            assert!(counts.iter().enumerate().all(|(number, count)| *count as usize == expected(number)));
+        }
+        let filter = engine.filter("seen").unwrap();
+        for times in 0..3 {
+            let removed = engine.remove(&filter, &[key(700)]).await.unwrap();
+            assert_eq!(removed.answers, [Some(times < 2)]);
+            engine.checkpoint().await.unwrap();
+        }
+        assert_eq!(engine.verify(&filter, &[key(700), key(701)]).await.unwrap(), [0, 2]);
+    });
+}
+
+#[test]
+fn filters_grow_and_hold_their_error_rate() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let mut engine = open(&disk).await.unwrap();
+        engine.create(NewFilter::new("small", Spec::bloom(1_000, 0.01))).await.unwrap();
+        engine.create(everywhere("large", Spec::counting(1_000, 0.01))).await.unwrap();
+        engine
+            .create(NewFilter { retain: false, ..NewFilter::new("layers", Spec::bloom(1_000, 0.01)) })
+            .await
+            .unwrap();
+        for round in 0..20 {
+            for name in ["small", "large", "layers"] {
+                let filter = engine.filter(name).unwrap();
+                engine.add(&filter, &keys(round * 1_000..round * 1_000 + 1_000)).await.unwrap();
+                assert_eq!(
+                    absent(&engine, &filter, &keys(0..round * 1_000 + 1_000)).await,
+                    0,
+                    "{name} {round}"
+                );
+                let wrong = 10_000 - absent(&engine, &filter, &keys(1_000_000..1_010_000)).await;
+                assert!(wrong < 150, "{name}: {wrong} of 10,000 are wrong");
+            }
+            if round % 7 == 3 {
+                engine.checkpoint().await.unwrap();
+                engine = reopened(engine, &disk).await;
+            }
+        }
+        for name in ["small", "large", "layers"] {
+            let definition = engine.filter(name).unwrap().definition();
+            assert!(definition.generation > 3 && definition.spec.capacity >= 20_000, "{definition:?}");
+        }
+    });
+}
+
+#[test]
+fn filters_shrink_and_become_stricter() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let engine = open(&disk).await.unwrap();
+        let filter = engine.create(everywhere("f", Spec::bloom(100_000, 0.05))).await.unwrap();
+        engine.add(&filter, &keys(0..1_000)).await.unwrap();
+        let before = filter.bytes();
+        engine.resize(&filter, 1_000, 0.05).await.unwrap();
+        assert!(filter.bytes() * 20 < before);
+        engine.resize(&filter, 1_000, 0.0001).await.unwrap();
+        assert!(absent(&engine, &filter, &keys(1_000_000..1_100_000)).await > 99_960);
+        assert_eq!(absent(&engine, &filter, &keys(0..1_000)).await, 0);
+        assert!(matches!(engine.resize(&filter, 100, 0.01).await, Err(Error::Invalid(_))));
+        assert_eq!(filter.definition().generation, 2);
+    });
+}
+
+#[test]
+fn fixed_filters_refuse_when_they_are_full() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let engine = open(&disk).await.unwrap();
+        let fixed = NewFilter { growth: Growth::Fixed, ..NewFilter::new("fixed", Spec::bloom(100, 0.001)) };
+        let filter = engine.create(fixed).await.unwrap();
+        let written = engine.add(&filter, &keys(0..150)).await.unwrap();
+        let taken = written.answers.iter().flatten().count();
+        assert!((100..103).contains(&taken), "{taken}");
+        assert!(written.refused.unwrap().contains("full"));
+        let again = engine.add(&filter, &keys(0..10)).await.unwrap();
+        assert_eq!(again.answers, [Some(false); 10]);
+        assert!(again.refused.is_none());
+        // A chain that may not grow says so by itself.
+        let spec = Spec::hosted(Layout::RedisBloom { expansion: None }, 100, 0.001);
+        let chain = engine.create(NewFilter::new("chain", spec)).await.unwrap();
+        let written = engine.add(&chain, &keys(0..150)).await.unwrap();
+        assert!(written.refused.is_some());
+    });
+}
+
+#[test]
+fn dropped_and_cleared_filters_are_forgotten() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let mut engine = open(&disk).await.unwrap();
+        for name in ["dropped", "cleared"] {
+            let filter = engine.create(everywhere(name, Spec::counting(1_000, 0.001))).await.unwrap();
+            engine.add(&filter, &keys(0..500)).await.unwrap();
+        }
+        engine.checkpoint().await.unwrap();
+        let dropped = engine.filter("dropped").unwrap();
+        engine.drop_filter(&dropped).await.unwrap();
+        assert_eq!(dropped.contains(key(1)), Answer::Unknown, "a dropped filter is never sure");
+        engine.clear(&engine.filter("cleared").unwrap()).await.unwrap();
+        for _ in 0..3 {
+            assert!(engine.filter("dropped").is_none());
+            let cleared = engine.filter("cleared").unwrap();
+            assert_eq!(cleared.items(), 0);
+            assert_eq!(engine.verify(&cleared, &keys(0..500)).await.unwrap(), [0; 500]);
+            assert_eq!(absent(&engine, &cleared, &keys(0..500)).await, 500);
+            engine.checkpoint().await.unwrap();
+            engine = reopened(engine, &disk).await;
+        }
+        let again = engine.create(everywhere("dropped", Spec::counting(1_000, 0.001))).await.unwrap();
+        assert_eq!(engine.verify(&again, &keys(0..500)).await.unwrap(), [0; 500]);
+        assert!(matches!(
+            engine.create(everywhere("dropped", Spec::bloom(1, 0.1))).await,
+            Err(Error::Invalid(_))
+        ));
+    });
+}
+
+#[test]
+fn filters_that_nobody_uses_make_way_and_come_back() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let small = Settings { memory_bytes: 600 << 10, ..settings() };
+        let mut engine = open_with(&disk, small.clone()).await.unwrap();
+        // Each takes about 180 kB, so three fit.
+        for number in 0..8 {
+            let spec = Spec::bloom(100_000, 0.001);
+            let filter = engine.create(everywhere(&format!("f{number}"), spec)).await.unwrap();
+            engine.add(&filter, &keys(number * 100..number * 100 + 100)).await.unwrap();
+            assert!(engine.budget().used() <= small.memory_bytes);
+        }
+        let refused = engine.create(NewFilter::new("huge", Spec::bloom(1_000_000, 0.001))).await.unwrap_err();
+        assert!(refused.to_string().contains("614400"), "{refused}");
+        for round in 0..2 {
+            for number in (0..8).rev() {
+                let filter = engine.filter(&format!("f{number}")).unwrap();
+                assert_ne!(filter.contains(key(number * 100)), Answer::Absent);
+                assert_eq!(absent(&engine, &filter, &keys(number * 100..number * 100 + 100)).await, 0);
+                assert_eq!(filter.items(), 100);
+                engine.add(&filter, &keys(5_000..5_001 + round)).await.unwrap();
+                engine.remove(&filter, &[key(1)]).await.unwrap_err();
+                assert!(engine.budget().used() <= small.memory_bytes);
+                filter_is_left_as_it_was(&engine, number).await;
+            }
+            engine.checkpoint().await.unwrap();
+            drop(engine);
+            engine = open_with(&disk, small.clone()).await.unwrap();
+        }
+    });
+}
+
+async fn filter_is_left_as_it_was(engine: &Engine, number: u64) {
+    let filter = engine.filter(&format!("f{number}")).unwrap();
+    let verified = engine.verify(&filter, &keys(number * 100..number * 100 + 101)).await.unwrap();
+    assert_eq!(verified[..100], [1; 100]);
+    assert_eq!(verified[100], 0);
+}
+
+#[test]
+fn a_request_has_one_effect_and_one_answer_across_restarts() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let mut engine = open(&disk).await.unwrap();
+        engine.create(everywhere("f", Spec::counting(1_000, 0.001))).await.unwrap();
+        let request = Request { session: 7, sequence: 1 };
+        let first = engine.add_as(&engine.filter("f").unwrap(), &keys(0..100), request).await.unwrap();
+        for round in 0..4 {
+            let again = engine.add_as(&engine.filter("f").unwrap(), &keys(0..100), request).await.unwrap();
+            assert_eq!(again.answers, first.answers);
+            assert_eq!(engine.verify(&engine.filter("f").unwrap(), &keys(0..100)).await.unwrap(), [1; 100]);
+            if round > 0 {
+                engine.checkpoint().await.unwrap();
+            }
+            engine = reopened(engine, &disk).await;
+        }
+    });
+}
+
+#[test]
+fn two_engines_on_one_log_agree() {
+    block_on(async {
+        let log = std::sync::Arc::new(MemoryLog::new(2));
+        let open = async || {
+            let blobs = std::sync::Arc::new(object_store::memory::InMemory::new());
+            Engine::builder(settings()).with_log(log.clone()).with_blobs(blobs).open().await.unwrap()
+        };
+        let (one, other) = (open().await, open().await);
+        let ours = one.create(everywhere("f", Spec::counting(1_000, 0.01))).await.unwrap();
+        let written = one.add(&ours, &keys(0..100)).await.unwrap();
+        other.digests().await.unwrap();
+        let theirs = other.filter("f").unwrap();
+        assert_eq!(other.remove(&theirs, &keys(0..50)).await.unwrap().answers, [Some(true); 50]);
+        let answers = other.contains(&theirs, &keys(50..100), Some(&written.token)).await.unwrap();
+        assert_eq!(answers, [Answer::Maybe; 50]);
+        one.add(&ours, &keys(100..200)).await.unwrap();
+        assert_eq!(one.digests().await.unwrap(), other.digests().await.unwrap());
+        assert!(matches!(
+            other.create(NewFilter::new("f", Spec::bloom(1, 0.1))).await,
+            Err(Error::Invalid(_))
+        ));
+    });
+}
+
+#[test]
+fn a_deployment_keeps_its_sizes() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        drop(open(&disk).await.unwrap());
+        let other = Settings { slots: SLOTS * 2, ..settings() };
+        let refused = open_with(&disk, other).await.unwrap_err();
+        assert!(refused.to_string().contains("4 slots"), "{refused}");
+    });
+}

@@ -1,0 +1,4 @@
+//! The engine: what it answers, what it keeps, and how it comes back.
+
+mod basics;
+mod world;
