@@ -6,6 +6,7 @@
 //! | [`fold`] | what a slot's log comes to, entry by entry |
 //! | [`definition`] | what a filter is, as the log defines it |
 //! | [`entry`] | what stands in the log: batches of fingerprints, and definitions |
+//! | [`archive`] | the compacted past of a slot's log: sorted runs of fingerprints in blobs |
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
 //! | [`clock`] | the seam to time |
 //! | [`disk`] | the seam to files, with a disk that can fail on purpose |
@@ -13,6 +14,7 @@
 //! The crate names no broker, no HTTP and no RESP.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
+pub mod archive;
 pub mod clock;
 pub mod definition;
 pub mod disk;

@@ -24,3 +24,13 @@ pub const FILTER_NAME_BYTES_MAX: usize = 1024;
 pub const SESSIONS_MAX: usize = 4096;
 /// Most bytes of answers that a slot remembers for its sessions.
 pub const SESSION_ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a part of a run that is uploaded: stores ask for 5 MiB at least, and some for equal parts.
+pub const RUN_PART_BYTES: usize = 8 << 20;
+/// Most pages of a run, 64 GiB: its parts stay under the 10,000 that S3 takes, and its index at 128 MiB.
+pub const RUN_PAGES_MAX: u64 = 1 << 24;
+/// Most sections of a run: far over the filters of a slot, and their table takes 32 MiB at most.
+pub const RUN_SECTIONS_MAX: usize = 1 << 20;
+/// Most runs that are merged at once: each takes up to 4 MiB of memory meanwhile.
+pub const RUNS_MERGED_MAX: usize = 64;
+/// Most bytes of a run that a lookup reads at a time, gaps that a store reads along with them included.
+pub const LOOKUP_BYTES_MAX: u64 = 32 << 20;
