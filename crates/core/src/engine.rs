@@ -30,21 +30,24 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use umbel_filter::{Fingerprint, Hasher};
 
+use crate::blobs::FolderStore;
 use crate::clock::{Clock, SystemClock};
+use crate::disk::Disk;
 use crate::entry::{Entry, Operation};
 use crate::fold::{Archived, Means, Outcome};
 use crate::limits::PARTITIONS_MAX;
-use crate::log::Log;
+use crate::log::{self, FileLog, Log};
 use crate::random::{Random, SystemRandom};
 use crate::{Error, Position, Result};
 use handle::Directory;
 pub use handle::{Answer, Handle};
-pub use inspect::{BlobReport, inspect};
+pub use inspect::{BlobReport, StoredReport, inspect};
 use lane::{Lane, Slot};
 pub use manifest::MAGIC as MANIFEST_MAGIC;
 pub use recover::MAGIC as DEPLOYMENT_MAGIC;
 pub use requests::{NewFilter, Sharding, Token, Written};
 pub use settings::Settings;
+pub use stored::{ArraysReport, MAGIC as ARRAYS_MAGIC, inspect_arrays};
 pub use trim::MAGIC as TRIMMED_MAGIC;
 pub use worker::Done;
 use worker::Worker;
@@ -108,6 +111,19 @@ impl Builder {
     /// Where checkpoints and the archive go.
     pub fn with_blobs(self, blobs: Arc<dyn ObjectStore>) -> Self {
         Self { blobs: Some(blobs), ..self }
+    }
+
+    /// Everything in one folder: the log in `log`, checkpoints and the archive in `blobs`.
+    pub fn in_folder(
+        self,
+        disk: &Arc<dyn Disk>,
+        folder: &std::path::Path,
+        log: &log::Settings,
+    ) -> Result<Self> {
+        let log = FileLog::open(disk, &log::Settings { folder: folder.join("log"), ..log.clone() })?;
+        let blobs = FolderStore::new(Arc::clone(disk), folder.join("blobs"));
+        blobs.remove_leftovers()?;
+        Ok(self.with_log(Arc::new(log)).with_blobs(Arc::new(blobs)))
     }
 
     /// Another clock than the system's.

@@ -19,7 +19,7 @@ use umbel_filter::{Fingerprint, block_sum};
 use super::Shared;
 use super::lane::Slot;
 use super::manifest::{Manifest, StoredFilter};
-use super::stored::{BlockAt, Stored, StoredLayer};
+use super::stored::{BlockAt, Stored, StoredLayer, block_header, header};
 use super::upload::Upload;
 use crate::archive::{Cover, Run, RunWriter, Tally, tally};
 use crate::definition::Definition;
@@ -178,6 +178,10 @@ impl Shared {
                             None
                         } else {
                             let sum = block_sum(place.1 as u64, &bytes);
+                            if upload.is_empty() {
+                                upload.write(&header(cut.slot, cut.number)).await?;
+                            }
+                            upload.write(&block_header(shard.id, place, length, sum)).await?;
                             let offset = upload.write(&bytes).await?;
                             Some(BlockAt { blob: Arc::clone(&name), offset, length, sum })
                         };
@@ -237,7 +241,7 @@ impl Shared {
         let (runs, first, last, checkpoint) = {
             let mut turn = lane.turn.lock().await;
             let Some(slot) = turn.slot(self, number) else { return Ok(false) };
-            let sizes: Vec<u64> = slot.runs.iter().map(|run| run.bytes()).collect();
+            let sizes: Vec<u64> = slot.runs.iter().map(Run::bytes).collect();
             let Some(first) = first_to_merge(&sizes, self.settings.runs_max) else { return Ok(false) };
             let Some(last) = slot.kept.last().map(|kept| kept.number) else { return Ok(false) };
             (slot.runs[first..].to_vec(), first, last, slot.state.begin_checkpoint())

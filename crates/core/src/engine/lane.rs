@@ -15,7 +15,7 @@ use super::checkpoint::Kept;
 use super::stored::Stored;
 use crate::archive::Run;
 use crate::entry::{Entry, Operation};
-use crate::fold::{Archived, Outcome, State};
+use crate::fold::{Archived, Outcome, Shard, State};
 use crate::{Error, Position, Result};
 
 /// Bytes that are read from the log at once.
@@ -57,7 +57,7 @@ pub(super) struct Slot {
 impl Slot {
     /// The runs that may hold keys of a filter.
     pub(super) fn runs_of(&self, filter: u64) -> Vec<Run> {
-        let first = self.state.shard(filter).map_or(u64::MAX, |shard| shard.first_run());
+        let first = self.state.shard(filter).map_or(u64::MAX, Shard::first_run);
         self.runs.iter().filter(|run| run.high() >= first).cloned().collect()
     }
 }

@@ -210,10 +210,10 @@ impl Shared {
             }
         }
         for partition in 0..self.lanes.len() as u32 {
-            if all || self.is_checkpoint_due(partition) {
-                if let Err(error) = self.checkpoint_lane(partition, &mut done).await {
-                    failure.get_or_insert(error);
-                }
+            if (all || self.is_checkpoint_due(partition))
+                && let Err(error) = self.checkpoint_lane(partition, &mut done).await
+            {
+                failure.get_or_insert(error);
             }
         }
         failure.map_or(Ok(done), Err)
