@@ -17,6 +17,7 @@ mod inspect;
 mod lane;
 mod manifest;
 mod memory;
+mod part;
 mod recover;
 mod requests;
 mod settings;
@@ -27,6 +28,7 @@ mod worker;
 
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
 use object_store::ObjectStore;
 use umbel_filter::{Fingerprint, Hasher};
 
@@ -44,6 +46,7 @@ pub use handle::{Answer, Handle};
 pub use inspect::{BlobReport, StoredReport, inspect};
 use lane::{Lane, Slot};
 pub use manifest::MAGIC as MANIFEST_MAGIC;
+use part::Applied;
 pub use recover::MAGIC as DEPLOYMENT_MAGIC;
 pub use requests::{NewFilter, Sharding, Token, Written};
 pub use settings::Settings;
@@ -311,25 +314,25 @@ impl Shared {
         Ok(())
     }
 
-    /// Appends entries to the logs of their slots, and gives what came of each, in the same order.
-    async fn submit(&self, entries: Vec<Entry>) -> Result<Vec<lane::Applied>> {
-        let lanes = self.lanes.len();
-        if let [entry] = &entries[..] {
-            return self.lane(entry.slot).submit(self, entries).await;
-        }
-        let mut by_lane: Vec<(Vec<usize>, Vec<Entry>)> = vec![Default::default(); lanes];
-        for (index, entry) in entries.into_iter().enumerate() {
-            let (places, entries) = &mut by_lane[usize::from(entry.slot) % lanes];
+    /// Appends entries to their partitions, and gives what came of each, in the same order.
+    async fn submit(&self, entries: Vec<(u32, Entry)>) -> Result<Vec<Applied>> {
+        let one = entries.iter().all(|(partition, _)| *partition == entries[0].0);
+        let mut by_lane: Vec<(Vec<usize>, Vec<Entry>)> = vec![Default::default(); self.lanes.len()];
+        for (index, (partition, entry)) in entries.into_iter().enumerate() {
+            let (places, entries) = &mut by_lane[partition as usize];
             places.push(index);
             entries.push(entry);
         }
-        let submitted = self.lanes.iter().zip(by_lane).filter(|(_, (places, _))| !places.is_empty());
-        let submitted = submitted.map(|(lane, (places, entries))| async move {
+        let mut busy = self.lanes.iter().zip(by_lane).filter(|(_, (places, _))| !places.is_empty());
+        if one {
+            let Some((lane, (_, entries))) = busy.next() else { return Ok(Vec::new()) };
+            return lane.submit(self, entries).await;
+        }
+        let submitted = busy.map(|(lane, (places, entries))| async move {
             let applied = lane.submit(self, entries).await?;
             Ok::<_, Error>(places.into_iter().zip(applied).collect::<Vec<_>>())
         });
-        let mut applied: Vec<_> =
-            futures_util::future::try_join_all(submitted).await?.into_iter().flatten().collect();
+        let mut applied: Vec<_> = try_join_all(submitted).await?.into_iter().flatten().collect();
         applied.sort_unstable_by_key(|(index, _)| *index);
         Ok(applied.into_iter().map(|(_, applied)| applied).collect())
     }

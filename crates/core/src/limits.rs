@@ -28,7 +28,7 @@ pub const SESSION_ANSWER_BYTES_MAX: usize = 1 << 20;
 pub const GROWTH_PERCENT_MIN: u32 = 110;
 /// Most growth of a filter, which is `RedisBloom`'s largest expansion.
 pub const GROWTH_PERCENT_MAX: u32 = 3_276_800;
-/// Most slots of a deployment.
+/// Most slots of a deployment; entries have two bytes for a slot.
 pub const SLOTS_MAX: u32 = 4096;
 /// Most layers of a filter that grows without its keys: each doubles it at least once in seven.
 pub const LAYERS_MAX: usize = 64;

@@ -15,7 +15,7 @@ use super::settings::Settings;
 use crate::archive::Run;
 use crate::entry::{Entry, Operation, Request};
 use crate::fields::Fields;
-use crate::fold::{Means, Outcome, Shard, State};
+use crate::fold::{Means, Shard, State};
 use crate::log::Log;
 use crate::{Error, Position, Result};
 
@@ -227,7 +227,7 @@ impl Shared {
 
     /// Finishes what a crash interrupted: a filter's home knows how it is defined, and its other slots follow.
     pub(super) async fn reconcile(&self) -> Result<()> {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<(u32, Entry)> = Vec::new();
         let mut known = HashSet::new();
         for handle in self.directory.all() {
             known.insert(handle.id());
@@ -237,12 +237,11 @@ impl Shared {
                 let Some(slot) = turn.slot(self, number) else { continue };
                 if slot.state.shard(handle.id()).is_none_or(|shard| *shard.definition() != *definition) {
                     let operation = Operation::Define(definition.encode()?);
-                    entries.push(Entry {
-                        filter: handle.id(),
-                        slot: number,
-                        request: Request::default(),
-                        operation,
-                    });
+                    let (filter, request) = (handle.id(), Request::default());
+                    entries.push((
+                        self.lane(number).partition,
+                        Entry { filter, slot: number, request, operation },
+                    ));
                 }
             }
         }
@@ -251,12 +250,13 @@ impl Shared {
             for slot in &turn.slots {
                 for (id, _) in slot.state.shards().filter(|(id, _)| !known.contains(id)) {
                     let (slot, operation) = (slot.state.slot(), Operation::Drop);
-                    entries.push(Entry { filter: id, slot, request: Request::default(), operation });
+                    let entry = Entry { filter: id, slot, request: Request::default(), operation };
+                    entries.push((lane.partition, entry));
                 }
             }
         }
         for applied in self.submit(entries).await? {
-            if let Outcome::Refused(why) = applied.outcome {
+            if let Some(why) = applied.refused {
                 return Err(Error::Corrupt(format!("a filter cannot be made whole: {why}")));
             }
         }
