@@ -256,35 +256,28 @@ impl Shared {
         })
     }
 
-    /// What has to happen after an entry was folded.
+    /// Shows readers what an entry changed in a slot besides keys.
     fn folded(&self, slot: &mut Slot, entry: &Entry, outcome: &Outcome) -> Result<()> {
-        let count = |answers: &[bool]| answers.iter().filter(|answer| **answer).count() as u64;
         match (&entry.operation, outcome) {
-            (Operation::Add(_), Outcome::Added(new) | Outcome::Full(new, _)) => {
-                let Some(handle) = self.directory.numbered(entry.filter) else { return Ok(()) };
-                handle.added(count(new));
-                if self.is_due(&handle) {
-                    self.work.wake();
-                }
+            (Operation::Define(_), Outcome::Done) => self.show(slot, entry.filter),
+            (Operation::Drop | Operation::Clear, Outcome::Done) => {
+                slot.stored.remove(&entry.filter);
+                self.show(slot, entry.filter)
             }
-            (Operation::Remove(_), Outcome::Removed(_)) => {
-                if let Some(handle) = self.directory.numbered(entry.filter) {
-                    handle.recount();
-                }
-            }
-            (Operation::Define(_) | Operation::Drop | Operation::Clear, Outcome::Done) => {
-                let handle = self.directory.numbered(entry.filter);
-                if matches!(entry.operation, Operation::Drop | Operation::Clear) {
-                    slot.stored.remove(&entry.filter);
-                }
-                self.show(slot, entry.filter)?;
-                if let Some(handle) = handle {
-                    handle.recount();
-                }
-            }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Counts the keys of a filter after an entry was folded.
+    fn count(&self, filter: u64, operation: &Operation, answers: &[Option<bool>]) {
+        let Some(handle) = self.directory.numbered(filter) else { return };
+        if !matches!(operation, Operation::Add(_)) {
+            return handle.recount();
+        }
+        handle.added(answers.iter().filter(|new| **new == Some(true)).count() as u64);
+        if self.is_due(&handle) {
+            self.work.wake();
+        }
     }
 
     /// Asks the archive for keys that are to be removed, unless the filter is sure that they are not there.

@@ -248,6 +248,7 @@ impl Lane {
         archived: &Archived,
     ) -> Result<Applied> {
         let mut applied = Applied::at(position);
+        turn.prefetch(shared, parts);
         for part in parts {
             let Some(slot) = turn.slot(shared, part.entry.slot) else { continue };
             // If an entry could not be folded as a whole, some slots have it already.
@@ -258,6 +259,9 @@ impl Lane {
                 shared.folded(slot, &part.entry, &outcome)?;
             }
             applied.take(part, outcome);
+        }
+        if let Some(Part { entry, .. }) = parts.first() {
+            shared.count(entry.filter, &entry.operation, &applied.answers);
         }
         turn.applied = turn.applied.max(position);
         self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -275,6 +279,22 @@ impl Lane {
 }
 
 impl Turn {
+    /// Asks for the lines of keys in several slots, so that they are there when it is their turn. One slot does it by itself.
+    fn prefetch(&mut self, shared: &Shared, parts: &[Part]) {
+        if parts.len() < 2 {
+            return;
+        }
+        for Part { entry, .. } in parts {
+            let (Operation::Add(keys) | Operation::Remove(keys)) = &entry.operation else { return };
+            let shard = self.slot(shared, entry.slot).and_then(|slot| slot.state.shard(entry.filter));
+            let newest =
+                shard.and_then(Shard::projection).and_then(|projection| projection.filters().next_back());
+            if let Some(newest) = newest {
+                keys.iter().for_each(|key| newest.prefetch(*key));
+            }
+        }
+    }
+
     /// A slot of this lane.
     pub(super) fn slot(&mut self, shared: &Shared, slot: u16) -> Option<&mut Slot> {
         let found = self.slots.get_mut(usize::from(slot) / shared.lanes.len())?;

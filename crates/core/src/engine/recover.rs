@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use futures_util::TryStreamExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -22,6 +22,8 @@ use crate::{Error, Position, Result};
 /// The first bytes of the blob that describes a deployment.
 pub const MAGIC: [u8; 8] = *b"\x89UMBDEP\n";
 const VERSION: u16 = 1;
+/// Slots that are recovered at the same time.
+const AT_ONCE: usize = 16;
 const DEPLOYMENT: &str = "deployment";
 
 /// Makes sure that the deployment has as many slots and partitions as it was created with.
@@ -83,13 +85,13 @@ pub(super) async fn recover_slots(
         let slot = name.split('/').nth(1).and_then(|slot| slot.parse().ok());
         by_slot.entry(slot.unwrap_or(u16::MAX)).or_default().push(name);
     }
-    let mut slots = Vec::with_capacity(settings.slots as usize);
-    for number in 0..settings.slots as u16 {
+    let recovered = (0..settings.slots as u16).map(|number| {
         let state = State::new(number, settings.slots, means.clone());
         let names = by_slot.remove(&number).unwrap_or_default();
-        slots.push(recover_slot(blobs, state, &names).await?);
-    }
-    Ok(slots)
+        async move { recover_slot(blobs, state, &names).await }
+    });
+    let recovered: Vec<_> = recovered.collect();
+    stream::iter(recovered).buffered(AT_ONCE).try_collect().await
 }
 
 async fn recover_slot(blobs: &Arc<dyn ObjectStore>, state: State, names: &[String]) -> Result<Slot> {

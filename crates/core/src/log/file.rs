@@ -102,7 +102,7 @@ struct Shared {
 }
 
 /// What the syncing thread waits for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wake {
     written: bool,
     stop: bool,
@@ -162,8 +162,14 @@ impl Drop for FileLog {
 
 impl Shared {
     fn wake(&self, why: impl FnOnce(&mut Wake)) {
-        why(&mut self.wake.lock().unwrap_or_else(PoisonError::into_inner));
-        self.woken.notify_one();
+        let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *wake;
+        why(&mut wake);
+        // Whoever was told once needs not be woken again for the same.
+        if *wake != before {
+            drop(wake);
+            self.woken.notify_one();
+        }
     }
 
     /// The life of the syncing thread.
