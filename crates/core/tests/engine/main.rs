@@ -1,4 +1,5 @@
 //! The engine: what it answers, what it keeps, and how it comes back.
 
 mod basics;
+mod model;
 mod world;
