@@ -14,7 +14,7 @@ use umbel_filter::Fingerprint;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::definition::Definition;
-use crate::entry::{Entry, Operation};
+use crate::entry::{Entry, Operation, Request};
 use crate::log::Record;
 use crate::{Error, Position, Result};
 pub(crate) use projection::{Layer, Place};
@@ -254,6 +254,11 @@ impl State {
     /// What sessions were told, to be stored.
     pub(crate) fn sessions(&self) -> Vec<u8> {
         self.sessions.encode()
+    }
+
+    /// Whether a request was folded before.
+    pub(crate) fn is_repeated(&self, request: Request) -> bool {
+        !matches!(self.sessions.known(request), Known::New)
     }
 
     pub(crate) fn shard_mut(&mut self, filter: u64) -> Option<&mut Shard> {

@@ -234,10 +234,14 @@ impl Lane {
     ) -> Result<Outcome> {
         let Some(slot) = turn.slot(shared, entry.slot) else { return Ok(Outcome::Passed) };
         let fresh = position > slot.state.applied();
+        // A request that comes again gets its answer again, and changes nothing that could be counted.
+        let repeated = slot.state.is_repeated(entry.request);
         let outcome = slot.state.apply(position, entry, archived)?;
         if fresh {
             slot.last_entry = position;
-            shared.folded(slot, entry, &outcome)?;
+            if !repeated {
+                shared.folded(slot, entry, &outcome)?;
+            }
             self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         }
         turn.applied = turn.applied.max(position);
