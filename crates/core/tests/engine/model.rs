@@ -13,7 +13,7 @@ use umbel_core::entry::Request;
 use umbel_core::log::{FileLog, Log, MemoryLog};
 use umbel_core::random::{Random, SeededRandom};
 use umbel_core::{Error, Position};
-use umbel_filter::{Fingerprint, Layout, Spec};
+use umbel_filter::{Counter, Fingerprint, Kind, Layout, Spec};
 
 use crate::world::{PARTITIONS, below, key, log_on, open_on, run, settings, settle};
 
@@ -95,6 +95,9 @@ struct Held {
     /// Keys written so far: each can make the number of items wrong, at the filter's error rate.
     writes: u64,
     worst_error: f64,
+    /// Counters of four bits get stuck when they are full: then it matters whether a removal came before a rebuild or after it.
+    small_counters: bool,
+    removed_any: bool,
 }
 
 impl Held {
@@ -154,6 +157,8 @@ struct Case {
     /// Filters that were dropped since the log was last synced.
     dropped: Vec<(&'static str, Held)>,
     sessions: [Session; 3],
+    /// Whether a power cut may have taken entries that a checkpoint still has.
+    log_was_cut: bool,
     steps: Vec<String>,
     tally: Tally,
 }
@@ -190,6 +195,7 @@ impl Case {
             filters: BTreeMap::new(),
             dropped: Vec::new(),
             sessions: Default::default(),
+            log_was_cut: false,
             steps: Vec::new(),
             tally: Tally::default(),
             random,
@@ -293,12 +299,14 @@ impl Case {
         let capacity = [2, 8, 30, 200][self.below(4) as usize];
         let error = [0.001, 0.01, 0.05, 0.2][self.below(4) as usize];
         let (chain, counting) = (self.below(8) == 0, self.below(2) == 0);
+        let small_counters = self.below(3) == 0;
         let spec = match (chain, counting) {
             (true, _) => {
                 let expansion = [None, Some(2)][self.below(2) as usize];
                 Spec::hosted(Layout::RedisBloom { expansion }, capacity, error)
             }
-            (_, true) => Spec::counting(capacity, error),
+            (_, true) if small_counters => Spec::counting(capacity, error),
+            (_, true) => Spec::counting(capacity, error).kind(Kind::Counting(Counter::Byte)),
             (_, false) => Spec::bloom(capacity, error),
         };
         let new = NewFilter {
@@ -328,6 +336,8 @@ impl Case {
             made_since_sync: true,
             writes: 0,
             worst_error: error,
+            small_counters,
+            removed_any: false,
         };
         self.filters.insert(name, held);
     }
@@ -352,6 +362,7 @@ impl Case {
             None => Request::default(),
             Some(last) => {
                 last.sequence += 1;
+                last.last = None;
                 Request { session: session as u64 + 1, sequence: last.sequence }
             }
         };
@@ -408,6 +419,7 @@ impl Case {
                     asked.name
                 );
                 held.set(*key, count.saturating_sub(1));
+                held.removed_any = true;
                 continue;
             }
             let Some(new) = answer else { continue };
@@ -492,6 +504,7 @@ impl Case {
             self.synced();
             return self.open().await;
         }
+        self.log_was_cut = true;
         let before = (std::mem::take(&mut self.filters), std::mem::take(&mut self.dropped));
         self.open().await;
         // Requests may be gone, and what they were told with them.
@@ -572,7 +585,8 @@ impl Case {
                 if held.count(*key) > 0 { answer == Answer::Maybe } else { answer != Answer::Unknown };
             assert!(right, "{name}: key {key}, held {} times, is {answer:?}", held.count(*key));
         }
-        if held.retain {
+        // An older generation that holds more than it was made for, as after a restart, does not count well.
+        if held.retain && !handle.is_behind() {
             let (items, distinct) = (handle.items(), held.holding().len() as u64);
             let slack = 6 + (held.writes as f64 * held.worst_error * 4.0) as u64;
             assert!(
@@ -602,7 +616,8 @@ impl Case {
         self.check_all().await;
         settle(self.engine()).await.unwrap();
         // Keys that only seemed to be there are counted otherwise by another generation, so growth may come sooner.
-        if self.generations() == generations {
+        let stuck = self.filters.values().any(|held| held.small_counters && held.removed_any);
+        if self.generations() == generations && !stuck {
             assert_eq!(self.engine().digests().await.unwrap(), before, "digests after reopening");
             self.tally.add("same digest after reopening");
             self.fold_the_log_alone(&before, &generations).await;
@@ -622,6 +637,9 @@ impl Case {
             (None, Some(log)) => Arc::clone(log) as Arc<dyn Log>,
             (None, None) => return,
         };
+        if self.log_was_cut {
+            return;
+        }
         for partition in 0..PARTITIONS {
             if log.bounds(partition).await.unwrap().oldest > Position::START {
                 return;
