@@ -125,7 +125,8 @@ impl Shared {
             }
             if let Some(newest) = shard.newest().filter(|newest| newest.len() <= LAST_FINGERPRINTS) {
                 next.take(newest);
-                let items = shard.projection().map_or(estimate, |old| items(old, definition.shards, estimate));
+                let items =
+                    shard.projection().map_or(estimate, |old| items(old, definition.shards, estimate));
                 shard.set_projection(Some(Arc::new(next.finish(&definition, items))));
                 self.show(slot, filter)?;
                 return Ok(true);
