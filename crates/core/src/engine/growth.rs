@@ -34,6 +34,7 @@ impl Shared {
     /// Defines the next size if the filter is due, with room for `more` elements besides those in it, and builds it.
     pub(super) async fn grow(&self, handle: &Arc<Handle>, more: u64) -> Result<()> {
         let _one_at_a_time = handle.growing.lock().await;
+        self.finish().await?;
         let wanted = handle.wanted.swap(0, Ordering::Relaxed);
         let definition = handle.definition();
         let overfull = handle.items().saturating_add(wanted) > definition.spec.capacity;
@@ -49,6 +50,7 @@ impl Shared {
     /// Gives a filter another size or error rate, and builds it.
     pub(super) async fn resize(&self, handle: &Arc<Handle>, capacity: u64, error: f64) -> Result<()> {
         let _one_at_a_time = handle.growing.lock().await;
+        self.finish().await?;
         let definition = handle.definition();
         if handle.items() > capacity {
             return Err(Error::Invalid(format!(
