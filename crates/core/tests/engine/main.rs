@@ -1,5 +1,6 @@
 //! The engine: what it answers, what it keeps, and how it comes back.
 
 mod basics;
+mod crashes;
 mod model;
 mod world;
