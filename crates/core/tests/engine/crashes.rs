@@ -238,8 +238,11 @@ fn go_on(base: &MemoryDisk, action: &Action, nth: u64) -> Vec<bool> {
     let errors = [first.as_ref().err(), again.as_ref().err()];
     let closed = errors.iter().flatten().any(|error| matches!(error, Error::Closed(_)));
     let mut done = first.is_ok();
+    let mut cuts = Vec::new();
     if !closed {
         again.unwrap_or_else(|error| panic!("{place}: a mended disk does not help: {error}"));
+        alive.log.sync().unwrap();
+        cuts.push((done, nth * 1000, disk.after_power_cut(nth * 1000)));
         if !done {
             // To do it again succeeds, or says that it was done.
             let second = (action.act)(&alive);
@@ -250,11 +253,11 @@ fn go_on(base: &MemoryDisk, action: &Action, nth: u64) -> Vec<bool> {
         run(alive.engine.checkpoint()).unwrap();
         alive.log.sync().unwrap();
     }
-    let cuts = [1, 2].map(|seed| (nth * 1000 + seed, disk.after_power_cut(nth * 1000 + seed)));
+    cuts.push((done, nth * 1000 + 1, disk.after_power_cut(nth * 1000 + 1)));
     drop(alive);
     let mut compared = vec![check_disk(&disk, action, &(action.expected)(done), true, &place)];
     let synced = !closed || !action.writes;
-    for (seed, cut) in cuts {
+    for (done, seed, cut) in cuts {
         let place = format!("{place}, then power cut {seed}");
         compared.push(check_disk(&cut, action, &(action.expected)(done && synced), synced, &place));
     }

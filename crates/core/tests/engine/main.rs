@@ -2,5 +2,6 @@
 
 mod basics;
 mod crashes;
+mod damage;
 mod model;
 mod world;
