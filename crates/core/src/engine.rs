@@ -269,12 +269,12 @@ impl Shared {
     }
 
     /// Counts the keys of a filter after an entry was folded.
-    fn count(&self, filter: u64, operation: &Operation, answers: &[Option<bool>]) {
+    fn count(&self, filter: u64, operation: &Operation, new_keys: u64) {
         let Some(handle) = self.directory.numbered(filter) else { return };
         if !matches!(operation, Operation::Add(_)) {
             return handle.recount();
         }
-        handle.added(answers.iter().filter(|new| **new == Some(true)).count() as u64);
+        handle.added(new_keys);
         if self.is_due(&handle) {
             self.work.wake();
         }

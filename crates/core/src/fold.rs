@@ -14,7 +14,7 @@ use umbel_filter::Fingerprint;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::definition::Definition;
-use crate::entry::{Entry, Operation, SPREAD};
+use crate::entry::{Entry, Operation, Request, SPREAD};
 use crate::log::Record;
 use crate::{Error, Position, Result};
 pub(crate) use projection::{Layer, Place};
@@ -53,6 +53,16 @@ pub enum Outcome {
     Refused(String),
     /// It has no effect here: it is of another slot, or was folded before.
     Passed,
+}
+
+impl Outcome {
+    /// How many keys were new.
+    pub(crate) fn new_keys(&self) -> u64 {
+        match self {
+            Self::Added(new) | Self::Full(new, _) => new.iter().filter(|new| **new).count() as u64,
+            _ => 0,
+        }
+    }
 }
 
 /// What the archive says of the fingerprints in an entry. A removal needs it, because the state keeps only what came after the
@@ -274,6 +284,11 @@ impl State {
     /// What sessions were told, to be stored.
     pub(crate) fn sessions(&self) -> Vec<u8> {
         self.sessions.encode()
+    }
+
+    /// Whether a request was folded before.
+    pub(crate) fn is_repeated(&self, request: Request) -> bool {
+        !matches!(self.sessions.known(request), Known::New)
     }
 
     pub(crate) fn shard_mut(&mut self, filter: u64) -> Option<&mut Shard> {

@@ -34,6 +34,7 @@ impl Shared {
     /// Defines the next size if the filter is due, with room for `more` elements besides those in it, and builds it.
     pub(super) async fn grow(&self, handle: &Arc<Handle>, more: u64) -> Result<()> {
         let _one_at_a_time = handle.growing.lock().await;
+        self.finish().await?;
         let wanted = handle.wanted.swap(0, Ordering::Relaxed);
         let definition = handle.definition();
         let overfull = handle.items().saturating_add(wanted) > definition.spec.capacity;
@@ -49,6 +50,7 @@ impl Shared {
     /// Gives a filter another size or error rate, and builds it.
     pub(super) async fn resize(&self, handle: &Arc<Handle>, capacity: u64, error: f64) -> Result<()> {
         let _one_at_a_time = handle.growing.lock().await;
+        self.finish().await?;
         let definition = handle.definition();
         if handle.items() > capacity {
             return Err(Error::Invalid(format!(
@@ -85,6 +87,7 @@ impl Shared {
         for slot in handle.slots() {
             while !self.build_shard(slot, handle.id()).await? {}
         }
+        handle.recount();
         Ok(())
     }
 
@@ -108,6 +111,7 @@ impl Shared {
         for part in &parts {
             next.take(part);
         }
+        let estimate = next.filter.stats().cardinality as u64;
         loop {
             let mut turn = lane.turn.lock().await;
             let Some(slot) = turn.slot(self, number) else { return Ok(true) };
@@ -117,7 +121,8 @@ impl Shared {
             }
             if let Some(newest) = shard.newest().filter(|newest| newest.len() <= LAST_FINGERPRINTS) {
                 next.take(newest);
-                let items = shard.projection().map_or(0, |old| old.items());
+                let items =
+                    shard.projection().map_or(estimate, |old| items(old, definition.shards, estimate));
                 shard.set_projection(Some(Arc::new(next.finish(&definition, items))));
                 self.show(slot, filter)?;
                 return Ok(true);
@@ -202,6 +207,13 @@ impl Next {
         let layer = Arc::new(Layer::adopt(self.filter, self.memory));
         Projection::of(definition.generation, vec![layer], items)
     }
+}
+
+/// How many keys the next generation holds. The old one counted them, but if it had to take more than it was made for, as happens
+/// when the log is folded again, it took many for known: then the fill of the next one tells more.
+fn items(old: &Projection, shards: u32, estimate: u64) -> u64 {
+    let capacity: u64 = old.filters().map(|filter| filter.spec().capacity).sum();
+    if old.items() > capacity.div_ceil(u64::from(shards)) { old.items().max(estimate) } else { old.items() }
 }
 
 /// The next capacity of a filter: by its factor, or as much more as it takes to hold what is coming without growing again at once.

@@ -248,20 +248,26 @@ impl Lane {
         archived: &Archived,
     ) -> Result<Applied> {
         let mut applied = Applied::at(position);
+        let mut new_keys = 0;
         turn.prefetch(shared, parts);
         for part in parts {
             let Some(slot) = turn.slot(shared, part.entry.slot) else { continue };
             // If an entry could not be folded as a whole, some slots have it already.
             let fresh = position > slot.state.applied();
+            // A request that comes again gets its answer again, and changes nothing that could be counted.
+            let repeated = slot.state.is_repeated(part.entry.request);
             let outcome = slot.state.apply(position, &part.entry, archived)?;
             if fresh {
                 slot.last_entry = position;
+            }
+            if fresh && !repeated {
                 shared.folded(slot, &part.entry, &outcome)?;
+                new_keys += outcome.new_keys();
             }
             applied.take(part, outcome);
         }
         if let Some(Part { entry, .. }) = parts.first() {
-            shared.count(entry.filter, &entry.operation, &applied.answers);
+            shared.count(entry.filter, &entry.operation, new_keys);
         }
         turn.applied = turn.applied.max(position);
         self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);

@@ -227,24 +227,42 @@ impl Shared {
         Ok(())
     }
 
-    /// Finishes what a crash interrupted: a filter's home knows how it is defined, and its other slots follow.
+    /// Finishes what could not be written into all slots, if there is something.
+    pub(super) async fn finish(&self) -> Result<()> {
+        if self.work.take_unfinished()
+            && let Err(error) = self.reconcile().await
+        {
+            self.work.is_unfinished();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Finishes what a crash interrupted: a filter's home knows whether it is there, and all its slots take its newest definition.
     pub(super) async fn reconcile(&self) -> Result<()> {
         let mut entries: Vec<(u32, Entry)> = Vec::new();
         let mut known = HashSet::new();
         for handle in self.directory.all() {
             known.insert(handle.id());
-            let definition = handle.definition();
+            let mut newest = handle.definition();
+            let mut found = Vec::new();
             for number in handle.slots() {
                 let mut turn = self.lane(number).turn.lock().await;
                 let Some(slot) = turn.slot(self, number) else { continue };
-                if slot.state.shard(handle.id()).is_none_or(|shard| *shard.definition() != *definition) {
-                    let operation = Operation::Define(definition.encode()?);
-                    let (filter, request) = (handle.id(), Request::default());
-                    entries.push((
-                        self.lane(number).partition,
-                        Entry { filter, slot: number, request, operation },
-                    ));
+                let definition =
+                    slot.state.shard(handle.id()).map(|shard| Arc::new(shard.definition().clone()));
+                // The home may have lost it: partitions of a log are synced one after another.
+                if let Some(other) = definition.as_ref().filter(|other| other.generation > newest.generation)
+                {
+                    newest = Arc::clone(other);
                 }
+                found.push((number, definition));
+            }
+            for (slot, _) in found.into_iter().filter(|(_, definition)| definition.as_ref() != Some(&newest))
+            {
+                let operation = Operation::Define(newest.encode()?);
+                let entry = Entry { filter: handle.id(), slot, request: Request::default(), operation };
+                entries.push((self.lane(slot).partition, entry));
             }
         }
         for lane in &self.lanes {

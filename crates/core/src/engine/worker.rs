@@ -81,6 +81,11 @@ impl Work {
         self.wake();
     }
 
+    /// Whether something has to be done in more slots; whoever asks has to do it.
+    pub(super) fn take_unfinished(&self) -> bool {
+        self.unfinished.swap(false, Ordering::Relaxed)
+    }
+
     /// Lets writers wait while checkpoints are far behind, so that memory stays bounded.
     pub(super) async fn keep_up(&self, shared: &Shared) {
         while self.attended.load(Ordering::Relaxed)
@@ -197,10 +202,7 @@ impl Shared {
     /// One round. A failure in one place does not keep the others from their turn; the first one is told.
     async fn maintain(&self, all: bool) -> Result<Done> {
         let (mut done, mut failure) = (Done::default(), None);
-        if self.work.unfinished.swap(false, Ordering::Relaxed)
-            && let Err(error) = self.reconcile().await
-        {
-            self.work.unfinished.store(true, Ordering::Relaxed);
+        if let Err(error) = self.finish().await {
             failure.get_or_insert(error);
         }
         for handle in self.directory.all() {

@@ -1,15 +1,11 @@
 use umbel_core::definition::Growth;
 use umbel_core::disk::MemoryDisk;
-use umbel_core::engine::{Answer, Engine, NewFilter, Settings, Sharding};
+use umbel_core::engine::{Answer, Engine, NewFilter, Settings};
 use umbel_core::entry::Request;
 use umbel_core::{Error, log::MemoryLog};
 use umbel_filter::{Layout, Spec};
 
-use crate::world::{SLOTS, absent, block_on, key, keys, open, open_with, reopened, settings};
-
-fn everywhere(name: &str, spec: Spec) -> NewFilter {
-    NewFilter { sharding: Sharding::Everywhere, ..NewFilter::new(name, spec) }
-}
+use crate::world::{SLOTS, absent, block_on, everywhere, key, keys, open, open_with, reopened, settings};
 
 #[test]
 fn what_was_added_is_there_after_every_restart() {

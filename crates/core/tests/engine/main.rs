@@ -1,4 +1,7 @@
 //! The engine: what it answers, what it keeps, and how it comes back.
 
 mod basics;
+mod crashes;
+mod damage;
+mod model;
 mod world;

@@ -389,11 +389,17 @@ impl Partition {
     }
 
     pub(super) fn trim(&self, upto: Position) -> Result<()> {
+        let beyond = |segment: &Segment| u128::from(segment.start) <= upto.number();
+        if !self.lock().segments.get(1).is_some_and(beyond) {
+            return Ok(());
+        }
+        // What stays has to be on the disk first: without any segment, positions would begin anew.
+        self.sync()?;
         let mut writer = self.lock();
         let mut removed = false;
         // Only what a later segment's entries are beyond of: whoever has read up to `upto` can then go on from there.
         while let [first, second, ..] = writer.segments.make_contiguous()
-            && u128::from(second.start) <= upto.number()
+            && beyond(second)
         {
             let path = first.path.clone();
             self.disk

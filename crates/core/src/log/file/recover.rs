@@ -40,6 +40,7 @@ pub(super) fn recover(disk: &dyn Disk, mut segments: Vec<Segment>) -> Result<Rec
         segments[index].end = finished.then_some(tail);
         let newest = index + 1 == segments.len();
         if !newest && finished {
+            cut_to_length(&segments[index], tail);
             continue;
         }
         // The log ends here. Nothing that is known to have been on the disk may follow.
@@ -59,32 +60,28 @@ pub(super) fn recover(disk: &dyn Disk, mut segments: Vec<Segment>) -> Result<Rec
 /// The segment to begin with, and the checksum of the frame before it. Segments before it end with their last frame in order;
 /// what is inside them is checked when it is read.
 fn first_to_scan(segments: &mut [Segment]) -> Result<(usize, Option<u32>)> {
-    for index in (1..segments.len()).rev() {
-        let (before, _) = segments.split_at_mut(index);
-        let segment = &mut before[index - 1];
-        let length = segment.file.length().map_err(|error| segment.failed("open", &error))?;
-        let end = (segment.start + length).saturating_sub(HEADER_BYTES);
-        let Some(last) = end.checked_sub(frame::HEADER_BYTES as u64).filter(|last| *last >= segment.start)
-        else {
-            continue;
-        };
-        if let Step::Frame(header, _) = segment.frames(last).next()?
-            && header.kind == Kind::End
-        {
-            finish_all(&mut segments[..index])?;
-            return Ok((index, Some(header.sum)));
-        }
+    let mut chain = None;
+    let finished = segments.len().saturating_sub(1);
+    for (index, segment) in segments[..finished].iter_mut().enumerate() {
+        // A power cut may have undone that it was cut to its length: then its end is to be found.
+        let Some((end, sum)) = end_by_length(segment)? else { return Ok((index, chain)) };
+        segment.end = Some(end);
+        chain = Some(sum);
     }
-    Ok((0, None))
+    Ok((finished, chain))
 }
 
-/// Sets the ends of segments that are finished and cut to their length.
-fn finish_all(segments: &mut [Segment]) -> Result<()> {
-    for segment in segments {
-        let length = segment.file.length().map_err(|error| segment.failed("open", &error))?;
-        segment.end = Some(segment.start + length.saturating_sub(HEADER_BYTES));
+/// The end of a segment that was cut to its length, and the checksum of its last frame.
+fn end_by_length(segment: &Segment) -> Result<Option<(u64, u32)>> {
+    let length = segment.file.length().map_err(|error| segment.failed("open", &error))?;
+    let end = (segment.start + length).saturating_sub(HEADER_BYTES);
+    let Some(last) = end.checked_sub(frame::HEADER_BYTES as u64).filter(|last| *last >= segment.start) else {
+        return Ok(None);
+    };
+    match segment.frames(last).next()? {
+        Step::Frame(header, _) if header.kind == Kind::End => Ok(Some((end, header.sum))),
+        _ => Ok(None),
     }
-    Ok(())
 }
 
 struct Scanned {
@@ -132,6 +129,11 @@ fn scan(segment: &Segment, chain: &mut Option<u32>) -> Result<Scanned> {
         return Err(segment.corrupt(scanned.end, &why));
     }
     Ok(scanned)
+}
+
+/// Cuts a finished segment to its length, so that the next start need not look for its end. Left longer, it only takes time.
+fn cut_to_length(segment: &Segment, end: u64) {
+    let _ = segment.file.set_length(segment.place_of(end)).and_then(|()| segment.file.sync());
 }
 
 /// Looks for frames behind `end` that were written when `end` was already on the disk.
