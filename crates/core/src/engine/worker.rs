@@ -27,7 +27,9 @@ pub(super) struct Work {
     /// Whether a thread does the work.
     attended: AtomicBool,
     unfinished: AtomicBool,
-    /// Told after every round.
+    /// Whether somebody waits until a filter has grown.
+    awaited: AtomicBool,
+    /// Told after every round, and when filters have grown that somebody waits for.
     round: Notify,
     /// The last failure of the thread.
     failure: Mutex<Option<Error>>,
@@ -56,6 +58,7 @@ impl Work {
             wake: Condvar::new(),
             attended: AtomicBool::new(false),
             unfinished: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
             round: Notify::new(),
             failure: Mutex::default(),
             checkpointed: (0..lanes).map(|_| AtomicU64::new(now)).collect(),
@@ -102,6 +105,7 @@ impl Work {
             }
             let round = self.round.notified();
             filter.wanted.fetch_max(more, Ordering::Relaxed);
+            self.awaited.store(true, Ordering::Relaxed);
             self.wake();
             round.await;
             let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -199,6 +203,23 @@ impl Shared {
             self.work.unfinished.store(true, Ordering::Relaxed);
             failure.get_or_insert(error);
         }
+        if let Err(error) = self.grow_all(&mut done).await {
+            failure.get_or_insert(error);
+        }
+        for partition in 0..self.lanes.len() as u32 {
+            if all || self.is_checkpoint_due(partition) {
+                if let Err(error) = self.checkpoint_lane(partition, &mut done).await {
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        failure.map_or(Ok(done), Err)
+    }
+
+    /// Gives all filters that are due their next size.
+    async fn grow_all(&self, done: &mut Done) -> Result<()> {
+        let mut failure = None;
+        self.work.awaited.store(false, Ordering::Relaxed);
         for handle in self.directory.all() {
             let more = self.coming(&handle);
             let wanted = handle.wanted.load(Ordering::Relaxed) > 0;
@@ -209,14 +230,7 @@ impl Shared {
                 }
             }
         }
-        for partition in 0..self.lanes.len() as u32 {
-            if all || self.is_checkpoint_due(partition) {
-                if let Err(error) = self.checkpoint_lane(partition, &mut done).await {
-                    failure.get_or_insert(error);
-                }
-            }
-        }
-        failure.map_or(Ok(done), Err)
+        failure.map_or(Ok(()), Err)
     }
 
     fn is_checkpoint_due(&self, partition: u32) -> bool {
@@ -232,6 +246,12 @@ impl Shared {
         for number in (partition as u16..self.settings.slots as u16).step_by(self.lanes.len()) {
             done.checkpoints += u64::from(self.checkpoint(number).await?);
             done.merges += u64::from(self.merge(number).await?);
+            // Whoever waits for a filter to grow is not to wait for the checkpoints of all slots. One that cannot grow does not
+            // keep the others from their checkpoint; the next round tells.
+            if self.work.awaited.load(Ordering::Relaxed) {
+                let _ = self.grow_all(done).await;
+                self.work.round.notify_waiters();
+            }
         }
         lane.folded_bytes.fetch_sub(folded, Ordering::Relaxed);
         self.work.checkpointed[partition as usize]
