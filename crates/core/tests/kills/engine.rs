@@ -242,7 +242,7 @@ fn folder_of(variant: Variant) -> PathBuf {
 
 #[test]
 fn acknowledged_keys_survive_kill_9() {
-    let kills = kills_or(60);
+    let kills = kills_or(40);
     for variant in [Variant::Default, Variant::Busy] {
         let kills = kills.div_ceil(2);
         let folder = folder_of(variant);
