@@ -15,7 +15,7 @@
 
 mod bits;
 mod contest;
-mod keys;
+pub(crate) mod keys;
 mod limit;
 mod loops;
 mod peers;

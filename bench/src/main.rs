@@ -3,9 +3,11 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `filters` | filters in process: speed, memory and error |
+//! | `engine` | the engine on real files: adds, pauses, recovery, growth, snapshots |
 //! | `measure` | clocks, medians and progress |
 //! | `huge_pages` | the allocator that gives rivals the pages that Umbel's arrays have |
 
+mod engine;
 mod filters;
 mod huge_pages;
 mod measure;
@@ -29,11 +31,15 @@ struct Arguments {
 enum Command {
     /// Filters in process: fills and lookups, memory and error, targets.
     Filters(filters::Options),
+    /// The engine on real files: adds, pauses, recovery, projection, growth, snapshots.
+    #[command(after_help = engine::EXAMPLES)]
+    Engine(engine::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Filters(options) => filters::run(&options),
+        Command::Engine(options) => engine::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

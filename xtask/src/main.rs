@@ -27,7 +27,7 @@ enum Chore {
     Test,
     /// Kills writing processes and looks for what they had acknowledged
     Torture {
-        /// Kills for each durability class
+        /// Kills of a log in each durability class, and of an engine in all
         #[arg(long, default_value_t = 200)]
         kills: u64,
     },

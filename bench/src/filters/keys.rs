@@ -116,7 +116,7 @@ fn write_text(number: u64, text: &mut Vec<u8>) {
     }));
 }
 
-fn fingerprint(number: u64) -> Fingerprint {
+pub(crate) fn fingerprint(number: u64) -> Fingerprint {
     let first = mix(number);
     Fingerprint { first, second: mix(first ^ 0xd6e8_feb8_6659_fd93) }
 }

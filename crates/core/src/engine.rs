@@ -53,7 +53,7 @@ pub use settings::Settings;
 pub use stored::{ArraysReport, MAGIC as ARRAYS_MAGIC, inspect_arrays};
 pub use trim::MAGIC as TRIMMED_MAGIC;
 pub use worker::Done;
-use worker::Worker;
+use worker::Workers;
 
 /// Filters on a log and blobs.
 ///
@@ -77,7 +77,7 @@ use worker::Worker;
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
-    worker: std::sync::Mutex<Option<Worker>>,
+    workers: std::sync::Mutex<Workers>,
 }
 
 #[derive(Debug)]
@@ -181,7 +181,7 @@ impl Builder {
         }
         shared.lanes = lanes;
         shared.begin().await?;
-        Ok(Engine { shared: Arc::new(shared), worker: std::sync::Mutex::default() })
+        Ok(Engine { shared: Arc::new(shared), workers: std::sync::Mutex::default() })
     }
 }
 
@@ -276,7 +276,7 @@ impl Shared {
         }
         handle.added(new_keys);
         if self.is_due(&handle) {
-            self.work.wake();
+            self.work.ring_for_growth();
         }
     }
 

@@ -11,6 +11,9 @@ use crate::definition::{Definition, home};
 use crate::fold::{Projection, Shard};
 use crate::{Error, Result};
 
+/// Arrays that a lookup holds at once: arc-swap has eight places for each thread.
+const HELD_AT_ONCE: usize = 8;
+
 /// What a lookup says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -37,9 +40,9 @@ pub struct Handle {
     hasher: Hasher,
     definition: ArcSwap<Definition>,
     shards: Box<[Place]>,
+    /// Shards that are not in memory. Every add asks, and counting them anew would take longer than the add.
+    absent: AtomicU64,
     items: AtomicU64,
-    /// Whether everything that answers is in memory.
-    resident: AtomicBool,
     /// Set by whoever uses the filter, cleared by whoever looks for filters that nobody uses.
     pub(super) used: AtomicBool,
     pub(super) growing: tokio::sync::Mutex<()>,
@@ -72,9 +75,9 @@ impl Handle {
             home: definition.home(slots),
             hasher,
             shards: (0..definition.shards).map(|_| Place::default()).collect(),
+            absent: AtomicU64::new(u64::from(definition.shards)),
             definition: ArcSwap::from_pointee(definition),
             items: AtomicU64::new(0),
-            resident: AtomicBool::new(false),
             used: AtomicBool::new(true),
             growing: tokio::sync::Mutex::default(),
             room: AtomicU64::new(0),
@@ -119,12 +122,17 @@ impl Handle {
 
     /// Whether everything that answers is in memory.
     pub fn is_resident(&self) -> bool {
-        self.resident.load(Ordering::Acquire)
+        self.absent.load(Ordering::Acquire) == 0
     }
 
-    fn count_residents(&self) {
-        let all = self.shards.iter().all(|shard| shard.projection.load().is_some());
-        self.resident.store(all, Ordering::Release);
+    /// Lets another array answer for a shard, or none. Whoever has the slot's turn calls it.
+    fn set_projection(&self, place: &Place, projection: Option<Arc<Projection>>) {
+        let present = projection.is_some();
+        match (place.projection.swap(projection).is_some(), present) {
+            (false, true) => _ = self.absent.fetch_sub(1, Ordering::AcqRel),
+            (true, false) => _ = self.absent.fetch_add(1, Ordering::AcqRel),
+            _ => {}
+        }
     }
 
     /// Asks for one key.
@@ -150,12 +158,13 @@ impl Handle {
             answers.extend(maybe.into_iter().map(Answer::of));
             return;
         }
-        // The lines of a chunk are asked for before the first one is looked at.
-        for chunk in keys.chunks(32) {
-            let shards: Vec<_> = chunk
-                .iter()
-                .map(|key| self.shards[key.slot(self.slots) as usize].projection.load())
-                .collect();
+        // The lines of a chunk are asked for before the first one is looked at. A thread can hold few arrays at once without
+        // counting references, which costs more than waiting for a line.
+        let mut shards = Vec::with_capacity(HELD_AT_ONCE);
+        for chunk in keys.chunks(HELD_AT_ONCE) {
+            shards.clear();
+            let loaded = chunk.iter().map(|key| self.shards[key.slot(self.slots) as usize].projection.load());
+            shards.extend(loaded);
             for (key, shard) in chunk.iter().zip(&shards) {
                 if let Some(newest) = shard.as_ref().and_then(|projection| projection.filters().next_back()) {
                     newest.prefetch(*key);
@@ -269,8 +278,7 @@ impl Directory {
             )));
         };
         place.items_on_disk.store(items_on_disk, Ordering::Relaxed);
-        place.projection.store(shard.projection().cloned());
-        handle.count_residents();
+        handle.set_projection(place, shard.projection().cloned());
         let is_home = home(&definition.name, self.slots) == slot;
         if is_home {
             handle.definition.store(Arc::new(definition.clone()));
@@ -289,8 +297,7 @@ impl Directory {
     fn hide(&self, slot: u16, handle: &Arc<Handle>) {
         if let Some(place) = handle.shard(slot) {
             place.items_on_disk.store(0, Ordering::Relaxed);
-            place.projection.store(None);
-            handle.count_residents();
+            handle.set_projection(place, None);
         }
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
         if slot == handle.home {
@@ -299,7 +306,7 @@ impl Directory {
                 filters.by_name.remove(name);
             }
         }
-        if handle.shards.iter().all(|shard| shard.projection.load().is_none()) {
+        if handle.absent.load(Ordering::Acquire) == handle.shards.len() as u64 {
             filters.by_id.remove(&handle.id);
         }
     }

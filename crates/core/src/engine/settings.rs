@@ -38,7 +38,7 @@ impl Default for Settings {
             memory_bytes: 4 << 30,
             grow_at_percent: 80,
             grow_for: Duration::from_secs(60),
-            checkpoint_bytes: 64 << 20,
+            checkpoint_bytes: 32 << 20,
             checkpoint_every: Duration::from_secs(60),
             runs_max: 8,
             secret: None,

@@ -1,8 +1,8 @@
-//! Background work, and the thread that does it.
+//! Background work, and the threads that do it: one for growth, one for checkpoints, so that neither waits for the other.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,32 +13,89 @@ use super::{Engine, Handle, Shared};
 use crate::clock::Clock;
 use crate::{Error, Result};
 
-/// How often the thread looks for work when nothing wakes it.
+/// How often a thread looks for work when nothing wakes it, and how long it rests after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How many times the bytes that call for a checkpoint may wait for one before writers wait too.
-const BEHIND_MAX: u64 = 8;
+const BEHIND_MAX: u64 = 3;
 /// The next size of a filter is at most so many times its size, however fast keys come.
 const RATE_GROWTH_MAX: u64 = 8;
-
 /// Slots that get their checkpoints at the same time.
 const AT_ONCE: usize = 8;
 
 /// What background work knows and is told.
 #[derive(Debug)]
 pub(super) struct Work {
-    woken: Mutex<bool>,
-    wake: Condvar,
-    /// Whether a thread does the work.
-    attended: AtomicBool,
+    growth: Bell,
+    checkpoints: Bell,
+    /// Something could not be written into all slots.
     unfinished: AtomicBool,
-    /// Told after every round.
-    round: Notify,
-    /// The last failure of the thread.
-    failure: Mutex<Option<Error>>,
     /// Of each lane: when its slots last got checkpoints.
     checkpointed: Vec<AtomicU64>,
     /// Of each filter: keys and when they were counted.
     counted: Mutex<HashMap<u64, (u64, Duration)>>,
+}
+
+/// What a thread is woken with, and what it tells.
+#[derive(Debug, Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    heard: Condvar,
+    /// Whether a thread listens.
+    attended: AtomicBool,
+    stop: AtomicBool,
+    /// Told after every round.
+    round: Notify,
+    /// Why the last round failed, if it did.
+    failure: Mutex<Option<Error>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Bell {
+    fn is_attended(&self) -> bool {
+        self.attended.load(Ordering::Relaxed)
+    }
+
+    fn ring(&self) {
+        if self.is_attended() {
+            *lock(&self.rung) = true;
+            self.heard.notify_one();
+        }
+    }
+
+    fn failure(&self) -> Option<Error> {
+        lock(&self.failure).clone()
+    }
+
+    /// Waits for the end of a round that begins now or is under way.
+    async fn next_round(&self) {
+        let round = self.round.notified();
+        self.ring();
+        round.await;
+    }
+
+    /// The life of a thread: round after round, until it is stopped.
+    fn attend(&self, mut round: impl FnMut() -> Result<()>) {
+        while !self.stop.load(Ordering::SeqCst) {
+            let failure = round().err();
+            let failed = failure.is_some();
+            *lock(&self.failure) = failure;
+            self.round.notify_waiters();
+            let rung = lock(&self.rung);
+            // What failed will hardly succeed a moment later, however many ask for it.
+            let rest = |rung: &mut bool| !self.stop.load(Ordering::SeqCst) && (failed || !*rung);
+            let waited = self.heard.wait_timeout_while(rung, PAUSE, rest);
+            *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+        }
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.ring();
+        self.attended.store(false, Ordering::SeqCst);
+    }
 }
 
 /// What a round of background work did.
@@ -56,65 +113,51 @@ impl Work {
     pub(super) fn new(clock: &dyn Clock, lanes: u32) -> Self {
         let now = clock.now().as_millis() as u64;
         Self {
-            woken: Mutex::default(),
-            wake: Condvar::new(),
-            attended: AtomicBool::new(false),
+            growth: Bell::default(),
+            checkpoints: Bell::default(),
             unfinished: AtomicBool::new(false),
-            round: Notify::new(),
-            failure: Mutex::default(),
             checkpointed: (0..lanes).map(|_| AtomicU64::new(now)).collect(),
             counted: Mutex::default(),
         }
     }
 
-    /// There is something to do.
-    pub(super) fn wake(&self) {
-        if self.attended.load(Ordering::Relaxed) {
-            *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            self.wake.notify_one();
-        }
+    /// A filter is due for its next size.
+    pub(super) fn ring_for_growth(&self) {
+        self.growth.ring();
     }
 
     /// Something has to be done in more slots than it could be.
     pub(super) fn is_unfinished(&self) {
         self.unfinished.store(true, Ordering::Relaxed);
-        self.wake();
+        self.growth.ring();
     }
 
-    /// Whether something has to be done in more slots; whoever asks has to do it.
+    /// Whether something is unfinished; whoever asks finishes it.
     pub(super) fn take_unfinished(&self) -> bool {
         self.unfinished.swap(false, Ordering::Relaxed)
     }
 
     /// Lets writers wait while checkpoints are far behind, so that memory stays bounded.
     pub(super) async fn keep_up(&self, shared: &Shared) {
-        while self.attended.load(Ordering::Relaxed)
-            && shared.most_folded() > shared.settings.checkpoint_bytes.saturating_mul(BEHIND_MAX)
-        {
-            let round = self.round.notified();
-            self.wake();
-            round.await;
-            if self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        let most = shared.settings.checkpoint_bytes.saturating_mul(BEHIND_MAX);
+        while self.checkpoints.is_attended() && shared.most_folded() > most {
+            self.checkpoints.next_round().await;
+            if self.checkpoints.failure().is_some() {
                 // Checkpoints cannot be made: the log still takes what comes.
                 return;
             }
         }
     }
-}
 
-impl Work {
     /// Waits until a filter has room for so many more; without a thread, whoever waits does the work.
     pub(super) async fn grown(&self, shared: &Shared, filter: &Arc<Handle>, more: u64) -> Result<()> {
         while !filter.has_room_for(more) {
-            if !self.attended.load(Ordering::Relaxed) {
+            if !self.growth.is_attended() {
                 return shared.grow(filter, more).await;
             }
-            let round = self.round.notified();
             filter.wanted.fetch_max(more, Ordering::Relaxed);
-            self.wake();
-            round.await;
-            let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Some(failure) = failure.filter(|_| !filter.has_room_for(more)) {
+            self.growth.next_round().await;
+            if let Some(failure) = self.growth.failure().filter(|_| !filter.has_room_for(more)) {
                 return Err(failure);
             }
         }
@@ -122,68 +165,58 @@ impl Work {
     }
 }
 
-/// The thread that does background work.
-#[derive(Debug)]
-pub(super) struct Worker {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
+/// The threads that do background work.
+pub(super) type Workers = Vec<JoinHandle<()>>;
 
 impl Engine {
-    /// Lets a thread do background work from here on.
+    /// Lets threads do background work from here on.
     pub fn start(&self) -> Result<()> {
-        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
-        if worker.is_some() {
+        let mut workers = lock(&self.workers);
+        if !workers.is_empty() {
             return Ok(());
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let runtime =
-            runtime.map_err(|error| Error::io("cannot make a runtime for background work", &error))?;
-        let (shared, stop) = (Arc::clone(&self.shared), Arc::new(AtomicBool::new(false)));
-        let stopped = Arc::clone(&stop);
-        let life = move || {
-            while !stopped.load(Ordering::SeqCst) {
-                let outcome = runtime.block_on(shared.maintain(false));
-                *shared.work.failure.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
-                shared.work.round.notify_waiters();
-                let woken = shared.work.woken.lock().unwrap_or_else(PoisonError::into_inner);
-                let waited = shared.work.wake.wait_timeout_while(woken, PAUSE, |woken| !*woken);
-                *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
-            }
-        };
-        self.shared.work.attended.store(true, Ordering::SeqCst);
-        let thread = std::thread::Builder::new().name("umbel-engine".into()).spawn(life);
-        let thread =
-            thread.map_err(|error| Error::io("cannot start the thread for background work", &error))?;
-        *worker = Some(Worker { stop, thread });
+        workers.push(spawn("umbel-growth", &self.shared, |shared, runtime| {
+            shared.work.growth.attend(|| runtime.block_on(shared.grow_all()).map(drop));
+        })?);
+        self.shared.work.growth.attended.store(true, Ordering::SeqCst);
+        workers.push(spawn("umbel-checkpoints", &self.shared, |shared, runtime| {
+            shared.work.checkpoints.attend(|| runtime.block_on(shared.checkpoint_due(false)).map(drop));
+        })?);
+        self.shared.work.checkpoints.attended.store(true, Ordering::SeqCst);
         Ok(())
     }
 
     /// Does what background work there is: growth, checkpoints that are due, merges, trimming.
     pub async fn maintain(&self) -> Result<Done> {
-        self.shared.maintain(false).await
+        let grown = self.shared.grow_all().await;
+        let done = self.shared.checkpoint_due(false).await?;
+        Ok(Done { grown: grown?, ..done })
     }
 
     /// Makes a checkpoint of every slot with something new, and trims the log.
     pub async fn checkpoint(&self) -> Result<Done> {
-        self.shared.maintain(true).await
+        self.shared.checkpoint_due(true).await
     }
 
-    /// The last failure of background work, if the last round failed.
+    /// Why background work failed, if its last round did.
     pub fn failure(&self) -> Option<Error> {
-        self.shared.work.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let work = &self.shared.work;
+        work.growth.failure().or_else(|| work.checkpoints.failure())
     }
 
     /// Ends background work. What was acknowledged is in the log.
     pub fn stop(&self) {
-        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Worker { stop, thread }) = worker else { return };
-        stop.store(true, Ordering::SeqCst);
-        self.shared.work.wake();
-        self.shared.work.attended.store(false, Ordering::SeqCst);
-        // It has nothing to tell: its failures are kept.
-        let _ = thread.join();
-        self.shared.work.round.notify_waiters();
+        let workers = std::mem::take(&mut *lock(&self.workers));
+        let bells = [&self.shared.work.growth, &self.shared.work.checkpoints];
+        bells.iter().for_each(|bell| bell.stop());
+        for worker in workers {
+            // It has nothing to tell: its failures are kept.
+            let _ = worker.join();
+        }
+        bells.iter().for_each(|bell| {
+            bell.round.notify_waiters();
+            bell.stop.store(false, Ordering::SeqCst);
+        });
     }
 }
 
@@ -193,28 +226,47 @@ impl Drop for Engine {
     }
 }
 
+/// A thread with a runtime of its own.
+fn spawn(
+    name: &str,
+    shared: &Arc<Shared>,
+    life: impl FnOnce(&Shared, &tokio::runtime::Runtime) + Send + 'static,
+) -> Result<JoinHandle<()>> {
+    let failed = |error: std::io::Error| Error::io(format!("cannot start the thread {name}"), &error);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
+    let shared = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name(name.into());
+    thread.spawn(move || life(&shared, &runtime)).map_err(failed)
+}
+
 impl Shared {
     /// The most bytes that were folded in a lane since its checkpoints.
     fn most_folded(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.folded_bytes.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
-    /// One round. A failure in one place does not keep the others from their turn; the first one is told.
-    async fn maintain(&self, all: bool) -> Result<Done> {
-        let (mut done, mut failure) = (Done::default(), None);
-        if let Err(error) = self.finish().await {
-            failure.get_or_insert(error);
-        }
-        for handle in self.directory.all() {
-            let more = self.coming(&handle);
-            let wanted = handle.wanted.load(Ordering::Relaxed) > 0;
-            if self.is_due(&handle) || handle.is_behind() || wanted {
-                match self.grow(&handle, more).await {
-                    Ok(()) => done.grown += 1,
+    /// Gives all filters that are due their next size, and says how many that were. A failure of one does not keep the others from
+    /// theirs; the first one is told.
+    async fn grow_all(&self) -> Result<u64> {
+        let (mut grown, mut failure) = (0, self.finish().await.err());
+        let filters = self.directory.all();
+        for filter in &filters {
+            let more = self.coming(filter);
+            let wanted = filter.wanted.load(Ordering::Relaxed) > 0;
+            if self.is_due(filter) || filter.is_behind() || wanted {
+                match self.grow(filter, more).await {
+                    Ok(()) => grown += 1,
                     Err(error) => _ = failure.get_or_insert(error),
                 }
             }
         }
+        lock(&self.work.counted).retain(|id, _| self.directory.numbered(*id).is_some());
+        failure.map_or(Ok(grown), Err)
+    }
+
+    /// Makes checkpoints where they are due, or everywhere.
+    async fn checkpoint_due(&self, all: bool) -> Result<Done> {
+        let (mut done, mut failure) = (Done::default(), None);
         for partition in 0..self.lanes.len() as u32 {
             if (all || self.is_checkpoint_due(partition))
                 && let Err(error) = self.checkpoint_lane(partition, &mut done).await
@@ -255,22 +307,22 @@ impl Shared {
             return Err(failure);
         }
         lane.folded_bytes.fetch_sub(folded, Ordering::Relaxed);
-        self.work.checkpointed[partition as usize]
-            .store(self.clock.now().as_millis() as u64, Ordering::Relaxed);
+        let now = self.clock.now().as_millis() as u64;
+        self.work.checkpointed[partition as usize].store(now, Ordering::Relaxed);
         self.trim(partition).await
     }
 
     /// How many keys are likely to come while the next size of a filter should do.
-    fn coming(&self, handle: &Handle) -> u64 {
-        let (items, now) = (handle.items(), self.clock.now());
-        let mut counted = self.work.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let (before, then) = counted.insert(handle.id(), (items, now)).unwrap_or((items, now));
+    fn coming(&self, filter: &Handle) -> u64 {
+        let (items, now) = (filter.items(), self.clock.now());
+        let (before, then) =
+            lock(&self.work.counted).insert(filter.id(), (items, now)).unwrap_or((items, now));
         let seconds = now.saturating_sub(then).as_secs_f64();
         if seconds <= 0.0 {
             return 0;
         }
         let rate = items.saturating_sub(before) as f64 / seconds;
         let coming = (rate * self.settings.grow_for.as_secs_f64()) as u64;
-        coming.min(handle.definition().spec.capacity.saturating_mul(RATE_GROWTH_MAX - 1))
+        coming.min(filter.definition().spec.capacity.saturating_mul(RATE_GROWTH_MAX - 1))
     }
 }

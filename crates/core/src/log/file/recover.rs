@@ -10,6 +10,10 @@ use super::segment::{HEADER_BYTES, Segment, Step};
 use crate::disk::Disk;
 use crate::{Error, Result};
 
+/// Bytes that are read at once behind the end.
+const PIECE_BYTES: usize = 1 << 20;
+const _: () = assert!(PIECE_BYTES.is_multiple_of(ALIGNMENT));
+
 /// What is known of a partition after it was opened.
 #[derive(Debug)]
 pub(super) struct Recovered {
@@ -140,26 +144,54 @@ fn cut_to_length(segment: &Segment, end: u64) {
 fn refuse_damage(segments: &[Segment], end: u64) -> Result<()> {
     let Some(damaged) = segments.first() else { return Ok(()) };
     for segment in segments {
-        let mut bytes = Vec::new();
         let start = if segment.start == damaged.start { end } else { segment.start };
-        let length = segment.file.length().map_err(|error| segment.failed("open", &error))?;
-        bytes.resize(length.saturating_sub(segment.place_of(start)) as usize, 0);
-        let read = segment.file.read_at(&mut bytes, segment.place_of(start));
-        bytes.truncate(read.map_err(|error| segment.failed("read", &error))?);
-        for at in (0..bytes.len()).step_by(ALIGNMENT) {
-            if let Ok(header) = frame::decode(&bytes[at..])
-                && header.offset == start + at as u64
-                && header.synced > end
-            {
-                let why = format!(
-                    "damaged: it was on the disk when the frame at offset {} was written",
-                    header.offset
-                );
-                return Err(damaged.corrupt(end, &why));
-            }
+        if let Some(later) = frame_written_after(segment, start, end)? {
+            let why = format!("damaged: it was on the disk when the frame at offset {later} was written");
+            return Err(damaged.corrupt(end, &why));
         }
     }
     Ok(())
+}
+
+/// The first frame of a segment, at or behind `start`, that was written when `end` was already on the disk. Most of what is looked
+/// at was never written: it is read in pieces, and a blank piece is passed over at once.
+fn frame_written_after(segment: &Segment, start: u64, end: u64) -> Result<Option<u64>> {
+    let length = segment.file.length().map_err(|error| segment.failed("open", &error))?;
+    let space = length.saturating_sub(segment.place_of(start));
+    let read = |bytes: &mut Vec<u8>, offset: u64, wanted: usize| {
+        bytes.resize(wanted, 0);
+        let read = segment.file.read_at(bytes, segment.place_of(offset));
+        bytes.truncate(read.map_err(|error| segment.failed("read", &error))?);
+        Ok(())
+    };
+    let (mut piece, mut whole) = (Vec::new(), Vec::new());
+    for offset in (start..start + space).step_by(PIECE_BYTES) {
+        read(&mut piece, offset, PIECE_BYTES)?;
+        if is_blank(&piece) {
+            continue;
+        }
+        for at in (0..piece.len()).step_by(ALIGNMENT) {
+            let offset = offset + at as u64;
+            let mut header = frame::decode(&piece[at..]);
+            // One that goes on in the next piece is read by itself.
+            while let Err(NoFrame::Cut(bytes)) = header {
+                read(&mut whole, offset, bytes)?;
+                if whole.len() < bytes {
+                    break;
+                }
+                header = frame::decode(&whole);
+            }
+            if header.is_ok_and(|header| header.offset == offset && header.synced > end) {
+                return Ok(Some(offset));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn is_blank(bytes: &[u8]) -> bool {
+    // In pieces, so that the processor looks at many bytes at once and still stops early.
+    bytes.chunks(4096).all(|chunk| chunk.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
 /// Makes the space behind `end` blank again, so that a later look finds there only what was written later.

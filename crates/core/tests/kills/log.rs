@@ -1,22 +1,18 @@
-//! kill -9 of a process that writes: nothing that it had acknowledged is lost, whatever the durability class.
+//! A log that is killed while it is appended to, in each durability class.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use umbel_core::disk::{Disk, RealDisk};
 use umbel_core::log::{Durability, FileLog, Log, Settings, suite};
 
-const FOLDER: &str = "UMBEL_KILLS_FOLDER";
+use super::{FOLDER, block_on, kills_or, run_ignored};
+
 const CLASS: &str = "UMBEL_KILLS_CLASS";
 const PARTITIONS: u32 = 2;
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
-}
 
 fn open(folder: &Path, class: &str) -> FileLog {
     let durability = match class {
@@ -60,19 +56,13 @@ fn writer() {
 
 #[test]
 fn acknowledged_entries_survive_kill_9() {
-    let kills: u64 = std::env::var("UMBEL_KILLS").map_or(30, |kills| kills.parse().unwrap());
+    let kills = kills_or(30);
     for class in ["interval", "always", "os"] {
         let folder = std::env::temp_dir().join(format!("umbel-kills-{class}-{}", std::process::id()));
         let mut acknowledged = HashSet::new();
         let mut written = 0;
         for kill in 0..kills {
-            let mut child = Command::new(std::env::current_exe().unwrap())
-                .args(["writer", "--exact", "--ignored", "--nocapture"])
-                .env(FOLDER, &folder)
-                .env(CLASS, class)
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
+            let mut child = run_ignored("log::writer", &[(FOLDER, folder.to_str().unwrap()), (CLASS, class)]);
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
             // Another moment each time, from the first acknowledgement on.
             let enough = 1 + kill * 37 % 400;
@@ -101,7 +91,7 @@ fn acknowledged_entries_survive_kill_9() {
             assert_eq!(lost, 0, "{class}: lost by kill {kill}");
             written = all.iter().max().map_or(0, |last| last + 1);
         }
-        println!("{class}: {kills} kills, {} entries acknowledged, 0 lost", acknowledged.len());
+        println!("log, {class}: {kills} kills, acknowledged {} entries, lost 0", acknowledged.len());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }
