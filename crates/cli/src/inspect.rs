@@ -1,26 +1,26 @@
 //! `umbel inspect`: what a file of filters holds, and whether it is whole.
 
+mod engine;
+
 use std::error::Error;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use umbel_core::disk::RealDisk;
-use umbel_core::log::{self, SegmentReport};
-use umbel_core::registry::{self, Listing, Versioned};
 use umbel_filter::format::{guava, native, redisbloom};
 use umbel_filter::{Family, Filter, Geometry, Limits};
 
 use crate::report::Report;
 use crate::units::{bytes, grouped, parse_bytes};
 
-/// Says what a file holds and checks it: native filters, Guava's files, recorded chunks of `RedisBloom`, the log's segments,
-/// the registry
+/// Says what a file holds and checks it: native filters, Guava's files, recorded chunks of `RedisBloom`, and every file of
+/// an engine: the log's segments, the registry, manifests, arrays, archive runs
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   umbel inspect urls.umbel
   umbel inspect guava.bin --json
-  umbel inspect umbel-data/log/0/00000000000000000000.log")]
+  umbel inspect umbel-data/log/0/00000000000000000000.log
+  umbel inspect umbel-data/blobs/slots/0007/000000000001.manifest")]
 pub(crate) struct Arguments {
     /// The file
     file: PathBuf,
@@ -38,8 +38,7 @@ enum Content {
     Whole(&'static str, Filter),
     /// A filter of the keyed family cannot be built without its secret; its header can be shown.
     Header(native::Reader<BufReader<File>>),
-    Segment(SegmentReport),
-    Registry(Listing),
+    Engine(engine::Content),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome<()> {
@@ -54,57 +53,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<()> {
             let why = "native, header only: the keyed family needs its secret for the rest";
             report.line("format", why).field("format", "native").spec(reader.spec());
         }
-        Content::Segment(segment) => describe_segment(&mut report, &segment),
-        Content::Registry(listing) => describe_registry(&mut report, &listing),
+        Content::Engine(content) => engine::describe(&mut report, &content),
     }
     report.print(arguments.json);
     Ok(())
-}
-
-fn describe_segment(report: &mut Report, segment: &SegmentReport) {
-    let state = match &segment.damage {
-        Some(damage) => damage.clone(),
-        None if segment.closed => "whole, and closed in good order".to_owned(),
-        None if segment.finished => "whole, and finished".to_owned(),
-        None => "whole as far as it is written".to_owned(),
-    };
-    report
-        .line("format", format!("log segment of partition {}", segment.partition))
-        .line("state", &*state)
-        .line("offsets", format!("{:x} to {:x}, synced to {:x}", segment.start, segment.end, segment.synced))
-        .line("reserved", bytes(segment.reserved.into()))
-        .line(
-            "entries",
-            format!(
-                "{}: {} keys added, {} removed",
-                grouped(segment.entries.into()),
-                grouped(segment.added.into()),
-                grouped(segment.removed.into())
-            ),
-        );
-    report
-        .field("format", "log segment")
-        .field("partition", segment.partition)
-        .field("state", state)
-        .field("damaged", segment.damage.is_some())
-        .field("start", segment.start)
-        .field("end", segment.end)
-        .field("synced", segment.synced)
-        .field("reserved", segment.reserved)
-        .field("entries", segment.entries)
-        .field("unreadable", segment.unreadable)
-        .field("added", segment.added)
-        .field("removed", segment.removed);
-}
-
-fn describe_registry(report: &mut Report, listing: &Listing) {
-    report.line("format", "registry, whole").line("revision", grouped(listing.revision.into()));
-    for (name, held) in &listing.entries {
-        report.line("name", format!("{name}: {} bytes, version {}", held.value.len(), held.version));
-    }
-    let name = |(name, held): &(String, Versioned)| serde_json::json!({"name": name, "bytes": held.value.len(), "version": held.version});
-    let names: Vec<_> = listing.entries.iter().map(name).collect();
-    report.field("format", "registry").field("revision", listing.revision).field("names", names);
 }
 
 fn open(path: &Path, limits: &Limits) -> Outcome<Content> {
@@ -119,11 +71,8 @@ fn open(path: &Path, limits: &Limits) -> Outcome<Content> {
         }
         return Ok(Content::Whole("native", reader.filter(None)?));
     }
-    if start == log::SEGMENT_MAGIC {
-        return Ok(Content::Segment(log::inspect(&RealDisk, path)?));
-    }
-    if start == registry::FILE_MAGIC {
-        return Ok(Content::Registry(registry::inspect(&RealDisk, path)?));
+    if let Some(content) = engine::open(path, start)? {
+        return Ok(Content::Engine(content));
     }
     // Guava has no magic number, but its length follows from its header.
     let words = u32::from_be_bytes([start[2], start[3], start[4], start[5]]);

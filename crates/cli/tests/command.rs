@@ -140,3 +140,56 @@ fn the_engines_files_are_opened() {
     );
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn an_engines_blobs_are_opened() {
+    use std::sync::Arc;
+
+    use umbel_core::disk::{Disk, RealDisk};
+    use umbel_core::engine::{Engine, NewFilter, Settings};
+    use umbel_core::log;
+    use umbel_filter::{Fingerprint, Spec};
+
+    let folder = std::env::temp_dir().join(format!("umbel-inspect-blobs-{}", std::process::id()));
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let settings = Settings { slots: 1, ..Settings::default() };
+        let log = log::Settings { partitions: 1, segment_bytes: 2 << 20, ..log::Settings::new("") };
+        let engine = Engine::builder(settings).in_folder(&disk, &folder, &log).unwrap().open().await.unwrap();
+        let filter = engine.create(NewFilter::new("urls", Spec::counting(1_000, 0.01))).await.unwrap();
+        for round in 0..4 {
+            let keys: Vec<_> = (0..50_000).map(|second| Fingerprint { first: round, second }).collect();
+            engine.add(&filter, &keys).await.unwrap();
+            engine.checkpoint().await.unwrap();
+        }
+    });
+    let slot = folder.join("blobs/slots/0000");
+    let mut formats: Vec<String> = Vec::new();
+    let slots = std::fs::read_dir(&slot).unwrap().map(|entry| entry.unwrap().path());
+    let others = [folder.join("blobs/deployment"), folder.join("blobs/partitions/0000/000000000003.trimmed")];
+    for path in slots.chain(others) {
+        let report = json(&["inspect", path.to_str().unwrap(), "--json"]);
+        let format = report["format"].as_str().unwrap().to_owned();
+        match &*format {
+            "manifest" => assert_eq!(report["filters"][0]["name"].as_str(), Some("urls"), "{report}"),
+            "archive run" => assert!(report["fingerprints"].as_u64().unwrap() >= 50_000, "{report}"),
+            "arrays" => assert!(report["blocks"].as_u64().unwrap() > 0, "{report}"),
+            "deployment" => assert_eq!(report["slots"].as_u64(), Some(1), "{report}"),
+            _ => assert_eq!(format, "trimmed"),
+        }
+        assert!(umbel(&["inspect", path.to_str().unwrap()]).status.success());
+        // The last byte is under a checksum everywhere.
+        let mut bytes = std::fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        let damaged = folder.join("damaged");
+        std::fs::write(&damaged, bytes).unwrap();
+        let said = complaint(&["inspect", damaged.to_str().unwrap()]);
+        assert!(said.contains("byte"), "{said}");
+        formats.push(format);
+    }
+    formats.sort();
+    formats.dedup();
+    assert_eq!(formats, ["archive run", "arrays", "deployment", "manifest", "trimmed"]);
+    std::fs::remove_dir_all(folder).unwrap();
+}

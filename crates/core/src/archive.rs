@@ -51,6 +51,8 @@ pub struct Tally {
 }
 
 /// Sorts fingerprints and leaves each once: what a section without counts takes.
+///
+/// The sort is the plain one: spreading by the high bits first was slower for up to 20 million keys.
 pub fn tally(fingerprints: &mut Vec<Fingerprint>) {
     fingerprints.sort_unstable_by_key(|key| order(*key));
     fingerprints.dedup();

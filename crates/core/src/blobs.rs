@@ -18,6 +18,7 @@ use object_store::{
     ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
     PutPayload, PutResult, Result, UploadPart,
 };
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::disk::{Disk, DiskFile};
 
@@ -55,8 +56,9 @@ struct Shared {
     next: AtomicU64,
     /// Folders whose own names are known to be durable.
     durable: Mutex<BTreeSet<PathBuf>>,
-    /// Held while a name is given, so that of two who create it one is refused.
-    naming: Mutex<()>,
+    /// One is held while a name is given, so that of two who create it one is refused. Which one follows from the folder: syncs of
+    /// several folders go on at the same time.
+    naming: [Mutex<()>; 64],
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -152,7 +154,7 @@ impl FolderStore {
             folder: folder.into(),
             next: AtomicU64::new(0),
             durable: Mutex::default(),
-            naming: Mutex::default(),
+            naming: std::array::from_fn(|_| Mutex::default()),
         }))
     }
 
@@ -244,7 +246,8 @@ impl FolderStore {
         let disk = &self.0.disk;
         unfinished.file.sync().map_err(|error| failed("sync", &unfinished.path, &error))?;
         let sync_folder = || disk.sync_folder(&folder).map_err(|error| failed("sync", &folder, &error));
-        let _naming = lock(&self.0.naming);
+        let number = xxh3_64(folder.as_os_str().as_encoded_bytes()) as usize % self.0.naming.len();
+        let _naming = lock(&self.0.naming[number]);
         if create && self.open(&path)?.is_some() {
             sync_folder()?;
             return Err(Error::AlreadyExists { path: location.to_string(), source: "it is there".into() });

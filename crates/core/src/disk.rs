@@ -29,9 +29,15 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Keeps other processes from what this one has, for as long as the lock is held. The file is made if it is not there.
+    fn lock(&self, path: &Path) -> io::Result<Lock>;
     /// Makes creations, new names and removals in a folder durable.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
+
+/// A lock on a file, which ends when it is dropped, or with the process.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "it is held, not used")] Option<std::fs::File>);
 
 /// An open file, for any number of threads.
 pub trait DiskFile: Debug + Send + Sync {

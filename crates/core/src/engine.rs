@@ -17,6 +17,7 @@ mod inspect;
 mod lane;
 mod manifest;
 mod memory;
+mod part;
 mod recover;
 mod requests;
 mod settings;
@@ -27,24 +28,29 @@ mod worker;
 
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
 use object_store::ObjectStore;
 use umbel_filter::{Fingerprint, Hasher};
 
+use crate::blobs::FolderStore;
 use crate::clock::{Clock, SystemClock};
+use crate::disk::Disk;
 use crate::entry::{Entry, Operation};
 use crate::fold::{Archived, Means, Outcome};
 use crate::limits::PARTITIONS_MAX;
-use crate::log::Log;
+use crate::log::{self, FileLog, Log};
 use crate::random::{Random, SystemRandom};
 use crate::{Error, Position, Result};
 use handle::Directory;
 pub use handle::{Answer, Handle};
-pub use inspect::{BlobReport, inspect};
+pub use inspect::{BlobReport, StoredReport, inspect};
 use lane::{Lane, Slot};
 pub use manifest::MAGIC as MANIFEST_MAGIC;
+use part::Applied;
 pub use recover::MAGIC as DEPLOYMENT_MAGIC;
 pub use requests::{NewFilter, Sharding, Token, Written};
 pub use settings::Settings;
+pub use stored::{ArraysReport, MAGIC as ARRAYS_MAGIC, inspect_arrays};
 pub use trim::MAGIC as TRIMMED_MAGIC;
 pub use worker::Done;
 use worker::Worker;
@@ -108,6 +114,19 @@ impl Builder {
     /// Where checkpoints and the archive go.
     pub fn with_blobs(self, blobs: Arc<dyn ObjectStore>) -> Self {
         Self { blobs: Some(blobs), ..self }
+    }
+
+    /// Everything in one folder: the log in `log`, checkpoints and the archive in `blobs`.
+    pub fn in_folder(
+        self,
+        disk: &Arc<dyn Disk>,
+        folder: &std::path::Path,
+        log: &log::Settings,
+    ) -> Result<Self> {
+        let log = FileLog::open(disk, &log::Settings { folder: folder.join("log"), ..log.clone() })?;
+        let blobs = FolderStore::new(Arc::clone(disk), folder.join("blobs"));
+        blobs.remove_leftovers()?;
+        Ok(self.with_log(Arc::new(log)).with_blobs(Arc::new(blobs)))
     }
 
     /// Another clock than the system's.
@@ -237,35 +256,28 @@ impl Shared {
         })
     }
 
-    /// What has to happen after an entry was folded.
+    /// Shows readers what an entry changed in a slot besides keys.
     fn folded(&self, slot: &mut Slot, entry: &Entry, outcome: &Outcome) -> Result<()> {
-        let count = |answers: &[bool]| answers.iter().filter(|answer| **answer).count() as u64;
         match (&entry.operation, outcome) {
-            (Operation::Add(_), Outcome::Added(new) | Outcome::Full(new, _)) => {
-                let Some(handle) = self.directory.numbered(entry.filter) else { return Ok(()) };
-                handle.added(count(new));
-                if self.is_due(&handle) {
-                    self.work.wake();
-                }
+            (Operation::Define(_), Outcome::Done) => self.show(slot, entry.filter),
+            (Operation::Drop | Operation::Clear, Outcome::Done) => {
+                slot.stored.remove(&entry.filter);
+                self.show(slot, entry.filter)
             }
-            (Operation::Remove(_), Outcome::Removed(_)) => {
-                if let Some(handle) = self.directory.numbered(entry.filter) {
-                    handle.recount();
-                }
-            }
-            (Operation::Define(_) | Operation::Drop | Operation::Clear, Outcome::Done) => {
-                let handle = self.directory.numbered(entry.filter);
-                if matches!(entry.operation, Operation::Drop | Operation::Clear) {
-                    slot.stored.remove(&entry.filter);
-                }
-                self.show(slot, entry.filter)?;
-                if let Some(handle) = handle {
-                    handle.recount();
-                }
-            }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Counts the keys of a filter after an entry was folded.
+    fn count(&self, filter: u64, operation: &Operation, new_keys: u64) {
+        let Some(handle) = self.directory.numbered(filter) else { return };
+        if !matches!(operation, Operation::Add(_)) {
+            return handle.recount();
+        }
+        handle.added(new_keys);
+        if self.is_due(&handle) {
+            self.work.wake();
+        }
     }
 
     /// Asks the archive for keys that are to be removed, unless the filter is sure that they are not there.
@@ -295,25 +307,25 @@ impl Shared {
         Ok(())
     }
 
-    /// Appends entries to the logs of their slots, and gives what came of each, in the same order.
-    async fn submit(&self, entries: Vec<Entry>) -> Result<Vec<lane::Applied>> {
-        let lanes = self.lanes.len();
-        if let [entry] = &entries[..] {
-            return self.lane(entry.slot).submit(self, entries).await;
-        }
-        let mut by_lane: Vec<(Vec<usize>, Vec<Entry>)> = vec![Default::default(); lanes];
-        for (index, entry) in entries.into_iter().enumerate() {
-            let (places, entries) = &mut by_lane[usize::from(entry.slot) % lanes];
+    /// Appends entries to their partitions, and gives what came of each, in the same order.
+    async fn submit(&self, entries: Vec<(u32, Entry)>) -> Result<Vec<Applied>> {
+        let one = entries.iter().all(|(partition, _)| *partition == entries[0].0);
+        let mut by_lane: Vec<(Vec<usize>, Vec<Entry>)> = vec![Default::default(); self.lanes.len()];
+        for (index, (partition, entry)) in entries.into_iter().enumerate() {
+            let (places, entries) = &mut by_lane[partition as usize];
             places.push(index);
             entries.push(entry);
         }
-        let submitted = self.lanes.iter().zip(by_lane).filter(|(_, (places, _))| !places.is_empty());
-        let submitted = submitted.map(|(lane, (places, entries))| async move {
+        let mut busy = self.lanes.iter().zip(by_lane).filter(|(_, (places, _))| !places.is_empty());
+        if one {
+            let Some((lane, (_, entries))) = busy.next() else { return Ok(Vec::new()) };
+            return lane.submit(self, entries).await;
+        }
+        let submitted = busy.map(|(lane, (places, entries))| async move {
             let applied = lane.submit(self, entries).await?;
             Ok::<_, Error>(places.into_iter().zip(applied).collect::<Vec<_>>())
         });
-        let mut applied: Vec<_> =
-            futures_util::future::try_join_all(submitted).await?.into_iter().flatten().collect();
+        let mut applied: Vec<_> = try_join_all(submitted).await?.into_iter().flatten().collect();
         applied.sort_unstable_by_key(|(index, _)| *index);
         Ok(applied.into_iter().map(|(_, applied)| applied).collect())
     }

@@ -11,12 +11,15 @@ const HEADER_BYTES: usize = 32;
 const SUM_BYTES: usize = 4;
 const FINGERPRINT_BYTES: usize = 16;
 
-/// A batch of work on one filter in one slot: all of it takes effect at one place in the log.
+/// In place of a slot: keys go each to their own slot, and everything else to all slots of the partition.
+pub const SPREAD: u16 = u16::MAX;
+
+/// A batch of work on one filter: all of it takes effect at one place in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The filter; for [`Operation::Define`], the one that is made.
     pub filter: u64,
-    /// The slot that all of it belongs to.
+    /// The slot that all of it belongs to, or [`SPREAD`].
     pub slot: u16,
     /// Who asked. A retry comes with the same session and sequence, and has no second effect.
     pub request: Request,

@@ -14,7 +14,7 @@ use umbel_filter::Fingerprint;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::definition::Definition;
-use crate::entry::{Entry, Operation, Request};
+use crate::entry::{Entry, Operation, Request, SPREAD};
 use crate::log::Record;
 use crate::{Error, Position, Result};
 pub(crate) use projection::{Layer, Place};
@@ -53,6 +53,16 @@ pub enum Outcome {
     Refused(String),
     /// It has no effect here: it is of another slot, or was folded before.
     Passed,
+}
+
+impl Outcome {
+    /// How many keys were new.
+    pub(crate) fn new_keys(&self) -> u64 {
+        match self {
+            Self::Added(new) | Self::Full(new, _) => new.iter().filter(|new| **new).count() as u64,
+            _ => 0,
+        }
+    }
 }
 
 /// What the archive says of the fingerprints in an entry. A removal needs it, because the state keeps only what came after the
@@ -136,9 +146,14 @@ impl State {
 
     /// Folds an entry that stands at `position`.
     pub fn apply(&mut self, position: Position, entry: &Entry, archived: &Archived) -> Result<Outcome> {
+        if entry.slot == SPREAD {
+            return match self.own_part(entry) {
+                Some(own) => self.apply(position, &own, archived),
+                None => Ok(self.passed(position)),
+            };
+        }
         if position <= self.applied || entry.slot != self.slot {
-            self.applied = self.applied.max(position);
-            return Ok(Outcome::Passed);
+            return Ok(self.passed(position));
         }
         let outcome = match self.sessions.known(entry.request) {
             Known::New => self.perform(entry, archived)?,
@@ -151,6 +166,20 @@ impl State {
         self.sessions.remember(entry.request, &outcome, position);
         self.applied = position;
         Ok(outcome)
+    }
+
+    /// What of an entry for several slots is for this one.
+    fn own_part(&self, entry: &Entry) -> Option<Entry> {
+        let own = |keys: &[Fingerprint]| {
+            let own = keys.iter().copied().filter(|key| key.slot(self.slots) == u32::from(self.slot));
+            Some(own.collect::<Vec<_>>()).filter(|own| !own.is_empty())
+        };
+        let operation = match &entry.operation {
+            Operation::Add(keys) => Operation::Add(own(keys)?),
+            Operation::Remove(keys) => Operation::Remove(own(keys)?),
+            other => other.clone(),
+        };
+        Some(Entry { slot: self.slot, operation, ..*entry })
     }
 
     fn perform(&mut self, entry: &Entry, archived: &Archived) -> Result<Outcome> {
@@ -241,8 +270,9 @@ impl State {
     }
 
     /// Entries up to `position` have nothing for this slot but what was folded.
-    pub(crate) fn passed(&mut self, position: Position) {
+    pub(crate) fn passed(&mut self, position: Position) -> Outcome {
         self.applied = self.applied.max(position);
+        Outcome::Passed
     }
 
     /// Begins the next checkpoint and gives its number. What is cleared from here on is cleared after it.

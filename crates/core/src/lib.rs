@@ -7,6 +7,7 @@
 //! | [`fold`] | what a slot's log comes to, entry by entry |
 //! | [`definition`] | what a filter is, as the log defines it |
 //! | [`entry`] | what stands in the log: batches of fingerprints, and definitions |
+//! | [`archive`] | the compacted past of a slot's log: sorted runs of fingerprints in blobs |
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
 //! | [`blobs`] | blobs in a folder, the embedded object store |
 //! | [`budget`] | memory, counted before it is taken |

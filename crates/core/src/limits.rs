@@ -28,7 +28,7 @@ pub const SESSION_ANSWER_BYTES_MAX: usize = 1 << 20;
 pub const GROWTH_PERCENT_MIN: u32 = 110;
 /// Most growth of a filter, which is `RedisBloom`'s largest expansion.
 pub const GROWTH_PERCENT_MAX: u32 = 3_276_800;
-/// Most slots of a deployment.
+/// Most slots of a deployment; entries have two bytes for a slot.
 pub const SLOTS_MAX: u32 = 4096;
 /// Most layers of a filter that grows without its keys: each doubles it at least once in seven.
 pub const LAYERS_MAX: usize = 64;
@@ -36,11 +36,11 @@ pub const LAYERS_MAX: usize = 64;
 pub const MANIFEST_BYTES_MAX: usize = 256 << 20;
 /// Bytes of a part of a run that is uploaded: stores ask for 5 MiB at least, and some for equal parts.
 pub const RUN_PART_BYTES: usize = 8 << 20;
-/// Most pages of a run, 64 GiB: its parts stay under the 10,000 that S3 takes, and its index under 128 MiB.
+/// Most pages of a run, 64 GiB: its parts stay under the 10,000 that S3 takes, and its index at 128 MiB.
 pub const RUN_PAGES_MAX: u64 = 1 << 24;
-/// Most sections of a run: far over the filters of a slot, and their table stays under 32 MiB.
+/// Most sections of a run: far over the filters of a slot, and their table takes 32 MiB at most.
 pub const RUN_SECTIONS_MAX: usize = 1 << 20;
-/// Most runs that are merged at once: each takes up to 3 MiB of memory meanwhile.
+/// Most runs that are merged at once: each takes up to 4 MiB of memory meanwhile.
 pub const RUNS_MERGED_MAX: usize = 64;
 /// Most bytes of a run that a lookup reads at a time, gaps that a store reads along with them included.
 pub const LOOKUP_BYTES_MAX: u64 = 32 << 20;

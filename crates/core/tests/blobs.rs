@@ -13,7 +13,7 @@ use object_store::{
 };
 use proptest::prelude::*;
 use umbel_core::blobs::FolderStore;
-use umbel_core::disk::{Disk, DiskFile, Fault, MemoryDisk, RealDisk};
+use umbel_core::disk::{Disk, DiskFile, Fault, Lock, MemoryDisk, RealDisk};
 
 const FOLDER: &str = "/blobs";
 
@@ -506,6 +506,9 @@ impl Disk for Recorder {
     }
     fn folders(&self, folder: &Path) -> io::Result<Vec<String>> {
         self.disk.folders(folder)
+    }
+    fn lock(&self, path: &Path) -> io::Result<Lock> {
+        self.disk.lock(path)
     }
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         self.disk.create(path)

@@ -338,3 +338,16 @@ fn appends_from_many_threads_stand_in_one_order() {
         assert_eq!(numbers(&open(&disk, durability).unwrap()), found);
     }
 }
+
+#[test]
+fn one_process_at_a_time_has_a_log() {
+    let folder = std::env::temp_dir().join(format!("umbel-log-lock-{}", std::process::id()));
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let settings = Settings { partitions: 1, segment_bytes: 2 << 20, ..Settings::new(&folder) };
+    let first = FileLog::open(&disk, &settings).unwrap();
+    let second = FileLog::open(&disk, &settings).unwrap_err();
+    assert!(second.to_string().contains("another process"), "{second}");
+    drop(first);
+    drop(FileLog::open(&disk, &settings).unwrap());
+    std::fs::remove_dir_all(folder).unwrap();
+}

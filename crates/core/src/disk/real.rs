@@ -1,10 +1,10 @@
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Disk, DiskFile};
+use super::{Disk, DiskFile, Lock};
 
 /// The system's files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +51,18 @@ impl Disk for RealDisk {
         fs::remove_file(path)
     }
 
+    fn lock(&self, path: &Path) -> io::Result<Lock> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock(Some(file))),
+            Err(TryLockError::WouldBlock) => Err(io::Error::other("another process has it open")),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        // The folder above a relative name has an empty one.
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         File::open(folder)?.sync_all()
     }
 }

@@ -19,7 +19,7 @@ use umbel_filter::{Fingerprint, block_sum};
 use super::Shared;
 use super::lane::Slot;
 use super::manifest::{Manifest, StoredFilter};
-use super::stored::{BlockAt, Stored, StoredLayer};
+use super::stored::{BlockAt, Stored, StoredLayer, block_header, header};
 use super::upload::Upload;
 use crate::archive::{Cover, Run, RunWriter, Tally, tally};
 use crate::definition::Definition;
@@ -178,6 +178,10 @@ impl Shared {
                             None
                         } else {
                             let sum = block_sum(place.1 as u64, &bytes);
+                            if upload.is_empty() {
+                                upload.write(&header(cut.slot, cut.number)).await?;
+                            }
+                            upload.write(&block_header(shard.id, place, length, sum)).await?;
                             let offset = upload.write(&bytes).await?;
                             Some(BlockAt { blob: Arc::clone(&name), offset, length, sum })
                         };
@@ -237,7 +241,7 @@ impl Shared {
         let (runs, first, last, checkpoint) = {
             let mut turn = lane.turn.lock().await;
             let Some(slot) = turn.slot(self, number) else { return Ok(false) };
-            let sizes: Vec<u64> = slot.runs.iter().map(|run| run.bytes()).collect();
+            let sizes: Vec<u64> = slot.runs.iter().map(Run::bytes).collect();
             let Some(first) = first_to_merge(&sizes, self.settings.runs_max) else { return Ok(false) };
             let Some(last) = slot.kept.last().map(|kept| kept.number) else { return Ok(false) };
             (slot.runs[first..].to_vec(), first, last, slot.state.begin_checkpoint())
@@ -402,19 +406,19 @@ fn keep_newest(slot: &mut Slot, manifest: &Manifest) -> Forgotten {
     }
 }
 
-/// The oldest of the runs that are worth a merge: from there on, each is at most as large as all after it together, twice.
+/// The oldest of the runs that are worth a merge, if there are too many: the newest two, and before them each that is at most twice as
+/// large as all after it together. So a fingerprint is written about as often as the number of runs doubles.
 fn first_to_merge(sizes: &[u64], runs_max: usize) -> Option<usize> {
-    if sizes.len() <= runs_max {
+    if sizes.len() <= runs_max.max(1) {
         return None;
     }
-    let mut after = *sizes.last()?;
-    let mut first = sizes.len() - 1;
+    let mut first = sizes.len() - 2;
+    let mut after: u64 = sizes[first..].iter().sum();
     while first > 0 && sizes[first - 1] <= 2 * after {
         first -= 1;
         after += sizes[first];
     }
-    // The newest two at least, so that there are fewer in the end.
-    Some(first.min(sizes.len() - 2))
+    Some(first)
 }
 
 /// Reads a blob at once.
@@ -452,6 +456,7 @@ mod tests {
         assert_eq!(first_to_merge(&[100, 10, 1, 1], 3), Some(2));
         assert_eq!(first_to_merge(&[1, 1, 1, 1], 3), Some(0));
         assert_eq!(first_to_merge(&[1000, 100, 10, 1], 3), Some(2));
+        assert_eq!(first_to_merge(&[1000, 20, 10, 1], 3), Some(1));
         // However the sizes come, a merge leaves fewer runs.
         let mut sizes = Vec::new();
         let mut written = 0;
@@ -464,6 +469,6 @@ mod tests {
             }
             assert!(sizes.len() <= 8);
         }
-        assert!(written < 10_000 * 16, "each unit is written {} times", written / 10_000);
+        assert!(written < 10_000 * 8, "each unit is written {} times", written / 10_000);
     }
 }

@@ -11,7 +11,7 @@ use crate::archive::{Run, merged};
 use crate::budget::Reservation;
 use crate::definition::{Definition, Growth};
 use crate::entry::Operation;
-use crate::fold::{Layer, Means, Newest, Outcome, Projection};
+use crate::fold::{Layer, Means, Newest, Projection};
 use crate::{Error, Result};
 
 /// Fingerprints that are folded into the next generation while nothing else happens in the lane: less than a millisecond.
@@ -79,13 +79,7 @@ impl Shared {
             )
             .await?;
         }
-        let bytes = next.encode()?;
-        for outcome in self.everywhere(handle.id(), next, &Operation::Define(bytes)).await? {
-            if let Outcome::Refused(why) = outcome {
-                return Err(Error::Invalid(why));
-            }
-        }
-        Ok(())
+        self.everywhere(handle.id(), next, &Operation::Define(next.encode()?)).await
     }
 
     /// Builds the newest generation in every slot that has an older one.

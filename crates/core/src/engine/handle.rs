@@ -38,6 +38,8 @@ pub struct Handle {
     definition: ArcSwap<Definition>,
     shards: Box<[Place]>,
     items: AtomicU64,
+    /// Whether everything that answers is in memory.
+    resident: AtomicBool,
     /// Set by whoever uses the filter, cleared by whoever looks for filters that nobody uses.
     pub(super) used: AtomicBool,
     pub(super) growing: tokio::sync::Mutex<()>,
@@ -72,6 +74,7 @@ impl Handle {
             shards: (0..definition.shards).map(|_| Place::default()).collect(),
             definition: ArcSwap::from_pointee(definition),
             items: AtomicU64::new(0),
+            resident: AtomicBool::new(false),
             used: AtomicBool::new(true),
             growing: tokio::sync::Mutex::default(),
             room: AtomicU64::new(0),
@@ -116,7 +119,12 @@ impl Handle {
 
     /// Whether everything that answers is in memory.
     pub fn is_resident(&self) -> bool {
-        self.shards.iter().all(|shard| shard.projection.load().is_some())
+        self.resident.load(Ordering::Acquire)
+    }
+
+    fn count_residents(&self) {
+        let all = self.shards.iter().all(|shard| shard.projection.load().is_some());
+        self.resident.store(all, Ordering::Release);
     }
 
     /// Asks for one key.
@@ -262,6 +270,7 @@ impl Directory {
         };
         place.items_on_disk.store(items_on_disk, Ordering::Relaxed);
         place.projection.store(shard.projection().cloned());
+        handle.count_residents();
         let is_home = home(&definition.name, self.slots) == slot;
         if is_home {
             handle.definition.store(Arc::new(definition.clone()));
@@ -281,6 +290,7 @@ impl Directory {
         if let Some(place) = handle.shard(slot) {
             place.items_on_disk.store(0, Ordering::Relaxed);
             place.projection.store(None);
+            handle.count_residents();
         }
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
         if slot == handle.home {

@@ -20,8 +20,8 @@ pub enum BlobReport {
         position: Position,
         /// Names of the archive's runs.
         runs: Vec<String>,
-        /// The filters in it: number, definition, keys, bytes of blocks that are not zeros.
-        filters: Vec<(u64, Definition, u64, u64)>,
+        /// The filters in it.
+        filters: Vec<StoredReport>,
     },
     /// How far a partition was trimmed.
     Trimmed {
@@ -41,6 +41,20 @@ pub enum BlobReport {
     },
 }
 
+/// What a manifest says of a filter.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StoredReport {
+    /// Its number.
+    pub id: u64,
+    /// What it is.
+    pub definition: Definition,
+    /// Keys in it.
+    pub items: u64,
+    /// Bytes of blocks that are not zeros.
+    pub bytes: u64,
+}
+
 /// Reads a manifest, a record of trimming, or the description of a deployment, and checks all of it.
 pub fn inspect(bytes: &[u8], name: &str) -> Result<BlobReport> {
     let magic = bytes.first_chunk::<8>();
@@ -49,7 +63,7 @@ pub fn inspect(bytes: &[u8], name: &str) -> Result<BlobReport> {
         let stored = filters.into_iter().map(|filter| {
             let blocks = filter.stored.layers.iter().flat_map(|layer| layer.blocks.iter().flatten());
             let bytes = blocks.map(|block| u64::from(block.length)).sum();
-            (filter.id, filter.definition, filter.stored.items, bytes)
+            StoredReport { id: filter.id, definition: filter.definition, items: filter.stored.items, bytes }
         });
         return Ok(BlobReport::Manifest { slot, number, position, runs, filters: stored.collect() });
     }

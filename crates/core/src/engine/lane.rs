@@ -12,10 +12,11 @@ use bytes::Bytes;
 
 use super::Shared;
 use super::checkpoint::Kept;
+use super::part::{Applied, Part, split};
 use super::stored::Stored;
 use crate::archive::Run;
 use crate::entry::{Entry, Operation};
-use crate::fold::{Archived, Outcome, State};
+use crate::fold::{Archived, Shard, State};
 use crate::{Error, Position, Result};
 
 /// Bytes that are read from the log at once.
@@ -57,7 +58,7 @@ pub(super) struct Slot {
 impl Slot {
     /// The runs that may hold keys of a filter.
     pub(super) fn runs_of(&self, filter: u64) -> Vec<Run> {
-        let first = self.state.shard(filter).map_or(u64::MAX, |shard| shard.first_run());
+        let first = self.state.shard(filter).map_or(u64::MAX, Shard::first_run);
         self.runs.iter().filter(|run| run.high() >= first).cloned().collect()
     }
 }
@@ -65,16 +66,17 @@ impl Slot {
 /// A request and, when it is there, its answer.
 #[derive(Debug)]
 struct Ticket {
-    entry: Entry,
+    parts: Vec<Part>,
     bytes: Bytes,
     answer: OnceLock<Result<Applied>>,
 }
 
-/// What came of an entry, and where it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Applied {
-    pub(super) position: Position,
-    pub(super) outcome: Outcome,
+impl Ticket {
+    /// Whether it changes what filters there are.
+    fn is_change(&self) -> bool {
+        let is_keys = |part: &Part| matches!(part.entry.operation, Operation::Add(_) | Operation::Remove(_));
+        !self.parts.iter().all(is_keys)
+    }
 }
 
 impl Lane {
@@ -90,9 +92,10 @@ impl Lane {
 
     /// Appends entries and folds them; gives what came of each.
     pub(super) async fn submit(&self, shared: &Shared, entries: Vec<Entry>) -> Result<Vec<Applied>> {
-        let tickets = entries
-            .into_iter()
-            .map(|entry| Ok(Arc::new(Ticket { bytes: entry.encode()?, entry, answer: OnceLock::new() })));
+        let tickets = entries.into_iter().map(|entry| {
+            let bytes = entry.encode()?;
+            Ok(Arc::new(Ticket { parts: self.split(shared, entry), bytes, answer: OnceLock::new() }))
+        });
         let tickets = tickets.collect::<Result<Vec<_>>>()?;
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).extend(tickets.iter().cloned());
         let mut turn = self.turn.lock().await;
@@ -108,9 +111,7 @@ impl Lane {
     async fn work(&self, shared: &Shared, turn: &mut Turn) {
         let waiting = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
         // What an entry needs is looked up before it is appended, so changes of what there is stand alone.
-        let changes =
-            |ticket: &Ticket| !matches!(ticket.entry.operation, Operation::Add(_) | Operation::Remove(_));
-        for batch in waiting.chunk_by(|one, next| !changes(one) && !changes(next)) {
+        for batch in waiting.chunk_by(|one, next| !one.is_change() && !next.is_change()) {
             if let Err(error) = self.append(shared, turn, batch).await {
                 for ticket in batch {
                     // Those that were folded before it failed have their answer.
@@ -125,22 +126,34 @@ impl Lane {
             self.catch_up(shared, turn).await?;
         }
         let mut archived = Archived::none();
+        let mut ready = Vec::with_capacity(batch.len());
         for ticket in batch {
-            self.prepare(shared, turn, &ticket.entry, &mut archived).await?;
+            match self.prepare(shared, turn, &ticket.parts, &mut archived).await {
+                Ok(()) => ready.push(ticket),
+                // That is its own trouble, not that of the others.
+                Err(error) => _ = ticket.answer.set(Err(error)),
+            }
+        }
+        if ready.is_empty() {
+            return Ok(());
         }
         turn.uncertain = true;
-        let entries = batch.iter().map(|ticket| ticket.bytes.clone()).collect();
+        let entries = ready.iter().map(|ticket| ticket.bytes.clone()).collect();
         let positions = shared.log.append(self.partition, entries).await?;
         if !shared.log.is_exclusive() {
-            return self.find(shared, turn, batch, &positions).await;
+            return self.find(shared, turn, &ready, &positions).await;
         }
-        for (ticket, position) in batch.iter().zip(positions) {
-            let outcome = self.fold(shared, turn, position, &ticket.entry, ticket.bytes.len(), &archived)?;
-            let _ = ticket.answer.set(Ok(Applied { position, outcome }));
+        for (ticket, position) in ready.iter().zip(positions) {
+            let applied = self.fold(shared, turn, position, &ticket.parts, ticket.bytes.len(), &archived)?;
+            let _ = ticket.answer.set(Ok(applied));
         }
         turn.uncertain = false;
         self.publish(turn.applied);
         Ok(())
+    }
+
+    fn split(&self, shared: &Shared, entry: Entry) -> Vec<Part> {
+        split(entry, self.partition, shared.lanes.len() as u32, shared.settings.slots)
     }
 
     /// Folds what others appended, until our own entries come by.
@@ -148,15 +161,15 @@ impl Lane {
         &self,
         shared: &Shared,
         turn: &mut Turn,
-        batch: &[Arc<Ticket>],
+        batch: &[&Arc<Ticket>],
         positions: &[Position],
     ) -> Result<()> {
-        let ours: HashMap<Position, &Arc<Ticket>> = positions.iter().copied().zip(batch).collect();
+        let ours: HashMap<Position, &&Arc<Ticket>> = positions.iter().copied().zip(batch).collect();
         let Some(last) = positions.last() else { return Ok(()) };
         while turn.applied < *last {
-            let folded = self.fold_next(shared, turn, |position, outcome| {
-                if let Some(ticket) = ours.get(&position) {
-                    let _ = ticket.answer.set(Ok(Applied { position, outcome }));
+            let folded = self.fold_next(shared, turn, |applied| {
+                if let Some(ticket) = ours.get(&applied.position) {
+                    let _ = ticket.answer.set(Ok(applied));
                 }
             });
             if !folded.await? {
@@ -170,7 +183,7 @@ impl Lane {
 
     /// Folds everything that is in the log.
     pub(super) async fn catch_up(&self, shared: &Shared, turn: &mut Turn) -> Result<()> {
-        while self.fold_next(shared, turn, |_, _| {}).await? {}
+        while self.fold_next(shared, turn, |_| {}).await? {}
         turn.uncertain = false;
         self.publish(turn.applied);
         Ok(())
@@ -181,19 +194,19 @@ impl Lane {
         &self,
         shared: &Shared,
         turn: &mut Turn,
-        mut folded: impl FnMut(Position, Outcome),
+        mut folded: impl FnMut(Applied),
     ) -> Result<bool> {
         let records = shared.log.read(self.partition, turn.applied, READ_BYTES).await?;
         let any = !records.is_empty();
         for record in records {
-            let entry = Entry::decode(&record.entry)?;
+            let mut parts = self.split(shared, Entry::decode(&record.entry)?);
+            // What a checkpoint holds already is passed over.
+            parts.retain(|part| {
+                turn.slot(shared, part.entry.slot).is_none_or(|slot| record.position > slot.state.applied())
+            });
             let mut archived = Archived::none();
-            // What a checkpoint holds already needs nothing.
-            if turn.slot(shared, entry.slot).is_some_and(|slot| record.position > slot.state.applied()) {
-                self.prepare(shared, turn, &entry, &mut archived).await?;
-            }
-            let outcome = self.fold(shared, turn, record.position, &entry, record.entry.len(), &archived)?;
-            folded(record.position, outcome);
+            self.prepare(shared, turn, &parts, &mut archived).await?;
+            folded(self.fold(shared, turn, record.position, &parts, record.entry.len(), &archived)?);
         }
         Ok(any)
     }
@@ -203,22 +216,24 @@ impl Lane {
         &self,
         shared: &Shared,
         turn: &mut Turn,
-        entry: &Entry,
+        parts: &[Part],
         archived: &mut Archived,
     ) -> Result<()> {
-        let Some(slot) = turn.slot(shared, entry.slot) else {
-            let slots = shared.settings.slots;
-            return Err(Error::Invalid(format!("slot {} of a deployment of {slots}", entry.slot)));
-        };
-        if !matches!(entry.operation, Operation::Add(_) | Operation::Remove(_) | Operation::Define(_)) {
-            return Ok(());
-        }
-        let Some(shard) = slot.state.shard(entry.filter) else { return Ok(()) };
-        if shard.projection().is_none() {
-            shared.load_into(slot, entry.filter).await?;
-        }
-        if let Operation::Remove(keys) = &entry.operation {
-            shared.ask_archive(slot, entry.filter, keys, archived).await?;
+        for Part { entry, .. } in parts {
+            let Some(slot) = turn.slot(shared, entry.slot) else {
+                let slots = shared.settings.slots;
+                return Err(Error::Invalid(format!("slot {} of a deployment of {slots}", entry.slot)));
+            };
+            if !matches!(entry.operation, Operation::Add(_) | Operation::Remove(_) | Operation::Define(_)) {
+                continue;
+            }
+            let Some(shard) = slot.state.shard(entry.filter) else { continue };
+            if shard.projection().is_none() {
+                shared.load_into(slot, entry.filter).await?;
+            }
+            if let Operation::Remove(keys) = &entry.operation {
+                shared.ask_archive(slot, entry.filter, keys, archived).await?;
+            }
         }
         Ok(())
     }
@@ -228,24 +243,35 @@ impl Lane {
         shared: &Shared,
         turn: &mut Turn,
         position: Position,
-        entry: &Entry,
+        parts: &[Part],
         bytes: usize,
         archived: &Archived,
-    ) -> Result<Outcome> {
-        let Some(slot) = turn.slot(shared, entry.slot) else { return Ok(Outcome::Passed) };
-        let fresh = position > slot.state.applied();
-        // A request that comes again gets its answer again, and changes nothing that could be counted.
-        let repeated = slot.state.is_repeated(entry.request);
-        let outcome = slot.state.apply(position, entry, archived)?;
-        if fresh {
-            slot.last_entry = position;
-            if !repeated {
-                shared.folded(slot, entry, &outcome)?;
+    ) -> Result<Applied> {
+        let mut applied = Applied::at(position);
+        let mut new_keys = 0;
+        turn.prefetch(shared, parts);
+        for part in parts {
+            let Some(slot) = turn.slot(shared, part.entry.slot) else { continue };
+            // If an entry could not be folded as a whole, some slots have it already.
+            let fresh = position > slot.state.applied();
+            // A request that comes again gets its answer again, and changes nothing that could be counted.
+            let repeated = slot.state.is_repeated(part.entry.request);
+            let outcome = slot.state.apply(position, &part.entry, archived)?;
+            if fresh {
+                slot.last_entry = position;
             }
-            self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            if fresh && !repeated {
+                shared.folded(slot, &part.entry, &outcome)?;
+                new_keys += outcome.new_keys();
+            }
+            applied.take(part, outcome);
+        }
+        if let Some(Part { entry, .. }) = parts.first() {
+            shared.count(entry.filter, &entry.operation, new_keys);
         }
         turn.applied = turn.applied.max(position);
-        Ok(outcome)
+        self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(applied)
     }
 
     /// How far the lane is.
@@ -259,6 +285,22 @@ impl Lane {
 }
 
 impl Turn {
+    /// Asks for the lines of keys in several slots, so that they are there when it is their turn. One slot does it by itself.
+    fn prefetch(&mut self, shared: &Shared, parts: &[Part]) {
+        if parts.len() < 2 {
+            return;
+        }
+        for Part { entry, .. } in parts {
+            let (Operation::Add(keys) | Operation::Remove(keys)) = &entry.operation else { return };
+            let shard = self.slot(shared, entry.slot).and_then(|slot| slot.state.shard(entry.filter));
+            let newest =
+                shard.and_then(Shard::projection).and_then(|projection| projection.filters().next_back());
+            if let Some(newest) = newest {
+                keys.iter().for_each(|key| newest.prefetch(*key));
+            }
+        }
+    }
+
     /// A slot of this lane.
     pub(super) fn slot(&mut self, shared: &Shared, slot: u16) -> Option<&mut Slot> {
         let found = self.slots.get_mut(usize::from(slot) / shared.lanes.len())?;

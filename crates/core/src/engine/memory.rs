@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::handle::Handle;
 use super::lane::Slot;
 use super::{Engine, Shared};
+use crate::fold::Newest;
 use crate::{Error, Result};
 
 impl Engine {
@@ -116,9 +117,8 @@ impl Shared {
             let Some(shard) = slot.state.shard(filter.id()) else { continue };
             let Some(projection) = shard.projection() else { continue };
             let changed = projection.take_dirty();
-            let clean = changed.is_empty()
-                && stored.is_of(projection)
-                && shard.newest().is_none_or(|newest| newest.is_empty());
+            let clean =
+                changed.is_empty() && stored.is_of(projection) && shard.newest().is_none_or(Newest::is_empty);
             projection.mark_dirty(changed);
             if clean {
                 if let Some(shard) = slot.state.shard_mut(filter.id()) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use futures_util::TryStreamExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -15,13 +15,15 @@ use super::settings::Settings;
 use crate::archive::Run;
 use crate::entry::{Entry, Operation, Request};
 use crate::fields::Fields;
-use crate::fold::{Means, Outcome, Shard, State};
+use crate::fold::{Means, Shard, State};
 use crate::log::Log;
 use crate::{Error, Position, Result};
 
 /// The first bytes of the blob that describes a deployment.
 pub const MAGIC: [u8; 8] = *b"\x89UMBDEP\n";
 const VERSION: u16 = 1;
+/// Slots that are recovered at the same time.
+const AT_ONCE: usize = 16;
 const DEPLOYMENT: &str = "deployment";
 
 /// Makes sure that the deployment has as many slots and partitions as it was created with.
@@ -83,13 +85,13 @@ pub(super) async fn recover_slots(
         let slot = name.split('/').nth(1).and_then(|slot| slot.parse().ok());
         by_slot.entry(slot.unwrap_or(u16::MAX)).or_default().push(name);
     }
-    let mut slots = Vec::with_capacity(settings.slots as usize);
-    for number in 0..settings.slots as u16 {
+    let recovered = (0..settings.slots as u16).map(|number| {
         let state = State::new(number, settings.slots, means.clone());
         let names = by_slot.remove(&number).unwrap_or_default();
-        slots.push(recover_slot(blobs, state, &names).await?);
-    }
-    Ok(slots)
+        async move { recover_slot(blobs, state, &names).await }
+    });
+    let recovered: Vec<_> = recovered.collect();
+    stream::iter(recovered).buffered(AT_ONCE).try_collect().await
 }
 
 async fn recover_slot(blobs: &Arc<dyn ObjectStore>, state: State, names: &[String]) -> Result<Slot> {
@@ -238,7 +240,7 @@ impl Shared {
 
     /// Finishes what a crash interrupted: a filter's home knows whether it is there, and all its slots take its newest definition.
     pub(super) async fn reconcile(&self) -> Result<()> {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<(u32, Entry)> = Vec::new();
         let mut known = HashSet::new();
         for handle in self.directory.all() {
             known.insert(handle.id());
@@ -259,7 +261,8 @@ impl Shared {
             for (slot, _) in found.into_iter().filter(|(_, definition)| definition.as_ref() != Some(&newest))
             {
                 let operation = Operation::Define(newest.encode()?);
-                entries.push(Entry { filter: handle.id(), slot, request: Request::default(), operation });
+                let entry = Entry { filter: handle.id(), slot, request: Request::default(), operation };
+                entries.push((self.lane(slot).partition, entry));
             }
         }
         for lane in &self.lanes {
@@ -267,12 +270,13 @@ impl Shared {
             for slot in &turn.slots {
                 for (id, _) in slot.state.shards().filter(|(id, _)| !known.contains(id)) {
                     let (slot, operation) = (slot.state.slot(), Operation::Drop);
-                    entries.push(Entry { filter: id, slot, request: Request::default(), operation });
+                    let entry = Entry { filter: id, slot, request: Request::default(), operation };
+                    entries.push((lane.partition, entry));
                 }
             }
         }
         for applied in self.submit(entries).await? {
-            if let Outcome::Refused(why) = applied.outcome {
+            if let Some(why) = applied.refused {
                 return Err(Error::Corrupt(format!("a filter cannot be made whole: {why}")));
             }
         }

@@ -9,8 +9,7 @@ use umbel_filter::{Fingerprint, Plan, Spec};
 use super::handle::{Answer, Handle};
 use super::{Engine, Shared};
 use crate::definition::{Definition, Growth};
-use crate::entry::{Entry, Operation, Request};
-use crate::fold::Outcome;
+use crate::entry::{Entry, Operation, Request, SPREAD};
 use crate::limits::FINGERPRINTS_MAX;
 use crate::{Error, Position, Result};
 
@@ -107,8 +106,9 @@ impl Engine {
             operation,
         };
         // The home decides whether there is such a filter; the other slots follow, after a crash too.
-        for applied in shared.submit(vec![home.clone()]).await? {
-            if let Outcome::Refused(why) = applied.outcome {
+        let partition = shared.lane(home.slot).partition;
+        for applied in shared.submit(vec![(partition, home.clone())]).await? {
+            if let Some(why) = applied.refused {
                 return Err(Error::Invalid(why));
             }
         }
@@ -212,7 +212,7 @@ impl Engine {
 
     /// Forgets all keys of a filter.
     pub async fn clear(&self, filter: &Arc<Handle>) -> Result<()> {
-        self.shared.everywhere(filter.id(), &filter.definition(), &Operation::Clear).await.map(drop)
+        self.shared.everywhere(filter.id(), &filter.definition(), &Operation::Clear).await
     }
 
     /// Removes a filter. Its name is free at once.
@@ -220,8 +220,8 @@ impl Engine {
         let (id, slots) = (filter.id(), self.shared.settings.slots);
         let home = filter.definition().home(slots);
         let home = Entry { filter: id, slot: home, request: Request::default(), operation: Operation::Drop };
-        self.shared.submit(vec![home]).await?;
-        self.shared.everywhere(id, &filter.definition(), &Operation::Drop).await.map(drop)
+        self.shared.submit(vec![(self.shared.lane(home.slot).partition, home)]).await?;
+        self.shared.everywhere(id, &filter.definition(), &Operation::Drop).await
     }
 
     /// Gives a filter another capacity or error rate. It answers as before until the new size is there, slot by slot.
@@ -247,6 +247,13 @@ impl Engine {
 
 fn gone(filter: &Handle) -> Error {
     Error::Invalid(format!("the filter {} was dropped", filter.definition().name))
+}
+
+/// Keys of one partition, and where they stand among all.
+struct Group {
+    partition: u32,
+    keys: Vec<Fingerprint>,
+    places: Vec<usize>,
 }
 
 impl Shared {
@@ -275,18 +282,24 @@ impl Shared {
         id: u64,
         definition: &Definition,
         operation: &Operation,
-    ) -> Result<Vec<Outcome>> {
-        let slots = self.settings.slots;
-        let home = definition.home(slots);
-        let all = if definition.shards == 1 { home..=home } else { 0..=(slots - 1) as u16 };
+    ) -> Result<()> {
         let entry =
             |slot| Entry { filter: id, slot, request: Request::default(), operation: operation.clone() };
-        let applied = self.submit(all.map(entry).collect()).await;
+        let entries = if definition.shards == 1 {
+            let home = definition.home(self.settings.slots);
+            vec![(self.lane(home).partition, entry(home))]
+        } else {
+            self.lanes.iter().map(|lane| (lane.partition, entry(SPREAD))).collect()
+        };
+        let applied = self.submit(entries).await;
         if applied.is_err() {
             // Some slots may have it and others not.
             self.work.is_unfinished();
         }
-        Ok(applied?.into_iter().map(|applied| applied.outcome).collect())
+        match applied?.into_iter().find_map(|applied| applied.refused) {
+            Some(why) => Err(Error::Invalid(why)),
+            None => Ok(()),
+        }
     }
 
     /// Waits until a filter that would become too full has grown.
@@ -308,66 +321,52 @@ impl Shared {
         filter.used.store(true, Ordering::Relaxed);
         self.load(filter).await?;
         self.work.keep_up(self).await;
-        let (id, slots) = (filter.id(), self.settings.slots);
-        let entry = |slot: u16, keys: Vec<Fingerprint>| Entry {
-            filter: id,
-            slot,
-            request,
-            operation: operation(keys),
-        };
-        let too_many = || {
-            Error::Invalid(format!(
-                "a request of a session with more than {FINGERPRINTS_MAX} keys in one slot"
-            ))
-        };
-        let (mut entries, mut places) = (Vec::new(), Vec::new());
-        if filter.definition().shards == 1 {
-            let home = filter.definition().home(slots);
-            for (index, chunk) in keys.chunks(FINGERPRINTS_MAX).enumerate() {
-                let start = index * FINGERPRINTS_MAX;
-                places.push((start..start + chunk.len()).collect::<Vec<_>>());
-                entries.push(entry(home, chunk.to_vec()));
+        let slot = if filter.definition().shards == 1 { filter.slot(Fingerprint::default()) } else { SPREAD };
+        let grouped = self.by_partition(slot, keys);
+        let (mut entries, mut placed) = (Vec::new(), Vec::new());
+        for Group { partition, keys, places } in &grouped {
+            if keys.len() > FINGERPRINTS_MAX && request.session != 0 {
+                return Err(Error::Invalid(format!(
+                    "a session's request with {} keys for partition {partition}; at most {FINGERPRINTS_MAX}",
+                    keys.len()
+                )));
             }
-            if entries.len() > 1 && request.session != 0 {
-                return Err(too_many());
-            }
-        } else {
-            let mut by_slot: BTreeMap<u16, (Vec<usize>, Vec<Fingerprint>)> = BTreeMap::new();
-            for (index, key) in keys.iter().enumerate() {
-                let (places, keys) = by_slot.entry(key.slot(slots) as u16).or_default();
-                places.push(index);
-                keys.push(*key);
-            }
-            for (slot, (indices, keys)) in by_slot {
-                if keys.len() > FINGERPRINTS_MAX && request.session != 0 {
-                    return Err(too_many());
-                }
-                for (indices, keys) in indices.chunks(FINGERPRINTS_MAX).zip(keys.chunks(FINGERPRINTS_MAX)) {
-                    places.push(indices.to_vec());
-                    entries.push(entry(slot, keys.to_vec()));
-                }
+            for (keys, places) in keys.chunks(FINGERPRINTS_MAX).zip(places.chunks(FINGERPRINTS_MAX)) {
+                let entry = Entry { filter: filter.id(), slot, request, operation: operation(keys.to_vec()) };
+                entries.push((*partition, entry));
+                placed.push((*partition, places));
             }
         }
-        let at: Vec<u32> =
-            entries.iter().map(|entry| u32::from(entry.slot) % self.lanes.len() as u32).collect();
         let applied = self.submit(entries).await?;
         let mut written = Written { answers: vec![None; keys.len()], refused: None, token: Token::default() };
-        for ((partition, places), applied) in at.into_iter().zip(places).zip(applied) {
+        for ((partition, places), applied) in placed.into_iter().zip(applied) {
             written.token.see(partition, applied.position);
-            let answers = match applied.outcome {
-                Outcome::Added(answers) | Outcome::Removed(answers) => answers,
-                Outcome::Full(answers, why) => {
-                    written.refused = Some(why);
-                    answers
-                }
-                Outcome::Refused(why) => return Err(Error::Invalid(why)),
-                Outcome::Done | Outcome::Passed => Vec::new(),
-            };
-            for (place, answer) in places.into_iter().zip(answers) {
-                written.answers[place] = Some(answer);
+            if let Some(why) = applied.refused {
+                return Err(Error::Invalid(why));
+            }
+            written.refused = written.refused.or(applied.full);
+            for (place, answer) in places.iter().zip(applied.answers) {
+                written.answers[*place] = answer;
             }
         }
         Ok(written)
+    }
+
+    /// Keys by the partition that they belong to.
+    fn by_partition(&self, slot: u16, keys: &[Fingerprint]) -> Vec<Group> {
+        if slot != SPREAD {
+            let partition = self.lane(slot).partition;
+            return vec![Group { partition, keys: keys.to_vec(), places: (0..keys.len()).collect() }];
+        }
+        let partitions = self.lanes.len() as u32;
+        let empty = |partition| Group { partition, keys: Vec::new(), places: Vec::new() };
+        let mut groups: Vec<Group> = (0..partitions).map(empty).collect();
+        for (place, key) in keys.iter().enumerate() {
+            let group = &mut groups[(key.slot(self.settings.slots) % partitions) as usize];
+            group.keys.push(*key);
+            group.places.push(place);
+        }
+        groups
     }
 
     async fn reached(&self, token: &Token) -> Result<()> {

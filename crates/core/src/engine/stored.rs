@@ -1,17 +1,26 @@
 //! Where a shard's array is on disk, and how it comes back from there.
 
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use umbel_filter::{Filter, block_sum};
+use umbel_filter::{BLOCK_BYTES, Filter, block_sum};
 
+use crate::fields::Fields;
 use crate::fold::{Layer, Means, Place, Projection};
 use crate::{Error, Result};
 
 /// Bytes that are read from a blob at once.
 const READ_BYTES: u64 = 8 << 20;
+/// The first bytes of a blob with arrays.
+pub const MAGIC: [u8; 8] = *b"\x89UMBARR\n";
+const VERSION: u16 = 1;
+const HEADER_BYTES: usize = 32;
+/// Bytes before each block.
+const BLOCK_HEADER_BYTES: usize = 32;
 
 /// The array of a shard as a checkpoint has it.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +62,7 @@ impl Stored {
 
     /// Bytes that it takes in memory, at least.
     pub(super) fn bytes(&self) -> u64 {
-        self.layers.iter().map(|layer| (layer.blocks.len() * umbel_filter::BLOCK_BYTES) as u64).sum()
+        self.layers.iter().map(|layer| (layer.blocks.len() * BLOCK_BYTES) as u64).sum()
     }
 
     pub(super) fn place(&mut self, (layer, block): Place, at: Option<BlockAt>) {
@@ -133,7 +142,98 @@ async fn read_blocks(
 }
 
 fn follows(one: &BlockAt, next: &BlockAt) -> bool {
-    one.blob == next.blob && one.offset + u64::from(one.length) == next.offset
+    one.blob == next.blob && one.offset + u64::from(one.length) + BLOCK_HEADER_BYTES as u64 == next.offset
+}
+
+/// What a blob with arrays begins with.
+pub(super) fn header(slot: u16, checkpoint: u64) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    header[10..12].copy_from_slice(&slot.to_le_bytes());
+    header[16..24].copy_from_slice(&checkpoint.to_le_bytes());
+    let sum = crc32c::crc32c(&header[..28]);
+    header[28..].copy_from_slice(&sum.to_le_bytes());
+    header
+}
+
+/// What stands before a block: whose it is, so that the blob can be checked by itself.
+pub(super) fn block_header(filter: u64, place: Place, length: u32, sum: u64) -> [u8; BLOCK_HEADER_BYTES] {
+    let mut header = [0; BLOCK_HEADER_BYTES];
+    header[..8].copy_from_slice(&filter.to_le_bytes());
+    header[8..12].copy_from_slice(&(place.0 as u32).to_le_bytes());
+    header[12..16].copy_from_slice(&(place.1 as u32).to_le_bytes());
+    header[16..24].copy_from_slice(&sum.to_le_bytes());
+    header[24..28].copy_from_slice(&length.to_le_bytes());
+    let check = crc32c::crc32c(&header[..28]);
+    header[28..].copy_from_slice(&check.to_le_bytes());
+    header
+}
+
+/// What was found in a blob with arrays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArraysReport {
+    /// The slot.
+    pub slot: u16,
+    /// The checkpoint that it was written for.
+    pub checkpoint: u64,
+    /// Filters, with the number of their blocks in it.
+    pub blocks: BTreeMap<u64, u64>,
+    /// Bytes of all blocks.
+    pub bytes: u64,
+}
+
+/// Reads a blob with arrays from beginning to end and checks every block; `name` is for messages.
+pub fn inspect_arrays(mut input: impl Read, name: &str) -> Result<ArraysReport> {
+    let mut at = 0;
+    let corrupt = |at: u64, why: &str| Error::Corrupt(format!("{name}, byte {at}: {why}"));
+    let mut head = [0; HEADER_BYTES];
+    let read = read_up_to(&mut input, &mut head, name)?;
+    let slot = u16::from_le_bytes([head[10], head[11]]);
+    let checkpoint = u64::from_le_bytes(std::array::from_fn(|i| head[16 + i]));
+    if read < HEADER_BYTES || head != header(slot, checkpoint) {
+        return Err(corrupt(0, "not a blob with arrays of a version that is known here"));
+    }
+    let mut report = ArraysReport { slot, checkpoint, ..ArraysReport::default() };
+    let mut block = vec![0; BLOCK_BYTES];
+    loop {
+        at += HEADER_BYTES as u64;
+        let mut head = [0; BLOCK_HEADER_BYTES];
+        match read_up_to(&mut input, &mut head, name)? {
+            0 => return Ok(report),
+            BLOCK_HEADER_BYTES => {}
+            _ => return Err(corrupt(at, "the head of a block is cut off")),
+        }
+        let mut fields = Fields::new(&head, name);
+        let (filter, layer, number, sum) = (fields.u64()?, fields.u32()?, fields.u32()?, fields.u64()?);
+        let length = fields.u32()?;
+        let place = (layer as usize, number as usize);
+        if head != block_header(filter, place, length, sum) || length as usize > block.len() {
+            return Err(corrupt(at, "a damaged head of a block"));
+        }
+        let bytes = &mut block[..length as usize];
+        if read_up_to(&mut input, bytes, name)? < bytes.len() || block_sum(number.into(), bytes) != sum {
+            return Err(corrupt(at + BLOCK_HEADER_BYTES as u64, "a damaged block"));
+        }
+        at += u64::from(length);
+        *report.blocks.entry(filter).or_default() += 1;
+        report.bytes += u64::from(length);
+    }
+}
+
+/// Fills the buffer, or as much of it as there is.
+fn read_up_to(input: &mut impl Read, buffer: &mut [u8], name: &str) -> Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io(format!("cannot read {name}"), &error)),
+        }
+    }
+    Ok(filled)
 }
 
 /// Cuts neighbours into parts that are read at once.

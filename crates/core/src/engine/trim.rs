@@ -10,6 +10,7 @@ use object_store::path::Path;
 
 use super::Shared;
 use super::checkpoint::{put_new, read};
+use super::lane::Slot;
 use crate::fields::Fields;
 use crate::{Error, Position, Result};
 
@@ -79,9 +80,9 @@ impl Shared {
         let lane = &self.lanes[partition as usize];
         let (upto, slots) = {
             let turn = lane.turn.lock().await;
-            let needed = turn.slots.iter().filter_map(|slot| slot.needs_log_after());
+            let needed = turn.slots.iter().filter_map(Slot::needs_log_after);
             let upto = needed.min().unwrap_or(turn.applied);
-            let oldest = |slot: &super::lane::Slot| slot.kept.first().map_or(0, |kept| kept.number);
+            let oldest = |slot: &Slot| slot.kept.first().map_or(0, |kept| kept.number);
             (upto, turn.slots.iter().map(|slot| (slot.state.slot(), oldest(slot))).collect())
         };
         if upto <= self.log.bounds(partition).await?.oldest {

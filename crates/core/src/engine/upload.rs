@@ -24,6 +24,11 @@ impl Upload {
         Self { blobs, path: Path::from(name), buffer: Vec::new(), written: 0, parts: None }
     }
 
+    /// Whether nothing was written yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.written == 0
+    }
+
     /// Adds bytes and says where they begin.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<u64> {
         let offset = self.written;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt};
 use tokio::sync::Notify;
 
 use super::{Engine, Handle, Shared};
@@ -18,6 +19,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 const BEHIND_MAX: u64 = 8;
 /// The next size of a filter is at most so many times its size, however fast keys come.
 const RATE_GROWTH_MAX: u64 = 8;
+
+/// Slots that get their checkpoints at the same time.
+const AT_ONCE: usize = 8;
 
 /// What background work knows and is told.
 #[derive(Debug)]
@@ -212,10 +216,10 @@ impl Shared {
             }
         }
         for partition in 0..self.lanes.len() as u32 {
-            if all || self.is_checkpoint_due(partition) {
-                if let Err(error) = self.checkpoint_lane(partition, &mut done).await {
-                    failure.get_or_insert(error);
-                }
+            if (all || self.is_checkpoint_due(partition))
+                && let Err(error) = self.checkpoint_lane(partition, &mut done).await
+            {
+                failure.get_or_insert(error);
             }
         }
         failure.map_or(Ok(done), Err)
@@ -231,9 +235,24 @@ impl Shared {
     async fn checkpoint_lane(&self, partition: u32, done: &mut Done) -> Result<()> {
         let lane = &self.lanes[partition as usize];
         let folded = lane.folded_bytes.load(Ordering::Relaxed);
-        for number in (partition as u16..self.settings.slots as u16).step_by(self.lanes.len()) {
-            done.checkpoints += u64::from(self.checkpoint(number).await?);
-            done.merges += u64::from(self.merge(number).await?);
+        let slots = (partition as u16..self.settings.slots as u16).step_by(self.lanes.len());
+        let worked = stream::iter(slots).map(|slot| async move {
+            Ok::<_, Error>((self.checkpoint(slot).await?, self.merge(slot).await?))
+        });
+        // Disks and stores serve several at once better than one after another.
+        let mut worked = worked.buffer_unordered(AT_ONCE);
+        let mut failure = None;
+        while let Some(outcome) = worked.next().await {
+            match outcome {
+                Ok((checkpoint, merged)) => {
+                    done.checkpoints += u64::from(checkpoint);
+                    done.merges += u64::from(merged);
+                }
+                Err(error) => _ = failure.get_or_insert(error),
+            }
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
         }
         lane.folded_bytes.fetch_sub(folded, Ordering::Relaxed);
         self.work.checkpointed[partition as usize]

@@ -18,7 +18,7 @@ pub use inspect::{SegmentReport, inspect};
 pub use segment::MAGIC as SEGMENT_MAGIC;
 
 use super::{Bounds, Log, Record};
-use crate::disk::Disk;
+use crate::disk::{Disk, Lock};
 use crate::limits::{PARTITIONS_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::{Error, Position, Result};
 use partition::Partition;
@@ -90,6 +90,7 @@ impl Settings {
 pub struct FileLog {
     shared: Arc<Shared>,
     syncer: Option<JoinHandle<()>>,
+    _lock: Lock,
 }
 
 #[derive(Debug)]
@@ -101,7 +102,7 @@ struct Shared {
 }
 
 /// What the syncing thread waits for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wake {
     written: bool,
     stop: bool,
@@ -111,6 +112,11 @@ impl FileLog {
     /// Opens the log in a folder, or makes one there. What a crash left unfinished is cut off; what was damaged is refused.
     pub fn open(disk: &Arc<dyn Disk>, settings: &Settings) -> Result<Self> {
         settings.check()?;
+        let at = settings.folder.display();
+        disk.create_folder(&settings.folder)
+            .map_err(|error| Error::io(format!("cannot make {at}"), &error))?;
+        let lock = disk.lock(&settings.folder.join("lock"));
+        let lock = lock.map_err(|error| Error::io(format!("cannot lock {at}"), &error))?;
         let numbers = 0..settings.partitions;
         let partitions = numbers.map(|number| Partition::open(Arc::clone(disk), settings, number));
         let shared = Arc::new(Shared {
@@ -123,7 +129,7 @@ impl FileLog {
         let syncer =
             thread::Builder::new().name("umbel-log-sync".into()).spawn(move || syncing.sync_until_stopped());
         let syncer = syncer.map_err(|error| Error::io("cannot start the syncing thread", &error))?;
-        Ok(Self { shared, syncer: Some(syncer) })
+        Ok(Self { shared, syncer: Some(syncer), _lock: lock })
     }
 
     /// Makes everything that was appended so far durable, whatever the class.
@@ -156,8 +162,14 @@ impl Drop for FileLog {
 
 impl Shared {
     fn wake(&self, why: impl FnOnce(&mut Wake)) {
-        why(&mut self.wake.lock().unwrap_or_else(PoisonError::into_inner));
-        self.woken.notify_one();
+        let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *wake;
+        why(&mut wake);
+        // Whoever was told once needs not be woken again for the same.
+        if *wake != before {
+            drop(wake);
+            self.woken.notify_one();
+        }
     }
 
     /// The life of the syncing thread.

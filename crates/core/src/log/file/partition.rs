@@ -65,8 +65,12 @@ struct Progress {
 impl Partition {
     pub(super) fn open(disk: Arc<dyn Disk>, settings: &Settings, number: u32) -> Result<Self> {
         let folder = settings.folder.join(number.to_string());
-        disk.create_folder(&folder)
-            .map_err(|error| Error::io(format!("cannot make {}", folder.display()), &error))?;
+        // Its name is durable before anything in it is.
+        let made = disk.create_folder(&folder).and_then(|()| {
+            let above = [settings.folder.parent(), Some(&*settings.folder)];
+            above.into_iter().flatten().try_for_each(|above| disk.sync_folder(above))
+        });
+        made.map_err(|error| Error::io(format!("cannot make {}", folder.display()), &error))?;
         let segments = Segment::open_all(&*disk, &folder, number)?;
         let Recovered { segments, tail, chain, last_entry, clean } = recover(&*disk, segments)?;
         let writer = Writer {
