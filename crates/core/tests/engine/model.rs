@@ -218,7 +218,7 @@ impl Case {
         self.engine().filter(name).unwrap_or_else(|| panic!("the filter {name} is gone"))
     }
 
-    fn note(&mut self, what: &'static str, details: String) {
+    fn note(&mut self, what: &'static str, details: &str) {
         self.steps.push(format!("{what} {details}"));
         self.tally.add(what);
     }
@@ -274,19 +274,19 @@ impl Case {
             71..77 => self.resize(name).await,
             77..79 => self.rebuild(name).await,
             79..87 => {
-                self.note("checkpoint", String::new());
+                self.note("checkpoint", "");
                 self.engine().checkpoint().await.unwrap();
             }
             87..92 => {
-                self.note("maintain", String::new());
+                self.note("maintain", "");
                 self.engine().maintain().await.unwrap();
             }
             92..95 => {
-                self.note("unload", name.into());
+                self.note("unload", name);
                 self.engine().unload(&self.handle(name)).await.unwrap();
             }
             95..98 => {
-                self.note("reopen", String::new());
+                self.note("reopen", "");
                 self.close();
                 self.open().await;
             }
@@ -371,7 +371,7 @@ impl Case {
                 Request { session: session as u64 + 1, sequence: last.sequence }
             }
         };
-        self.note(if removes { "remove" } else { "add" }, format!("{name} {keys:?} {request:?}"));
+        self.note(if removes { "remove" } else { "add" }, &format!("{name} {keys:?} {request:?}"));
         let answers = self.send(name, &keys, removes, request).await;
         let Some(answers) = answers else { return };
         let asked =
@@ -442,7 +442,7 @@ impl Case {
             return;
         }
         let request = Request { session: session as u64 + 1, sequence: self.sessions[session].sequence };
-        self.note("retry", format!("{asked:?}"));
+        self.note("retry", &format!("{asked:?}"));
         let again = self.send(asked.name, &asked.keys, asked.removes, request).await;
         let again = again.unwrap();
         if !asked.removes && self.restarts > asked.restarts {
@@ -455,7 +455,7 @@ impl Case {
     }
 
     async fn clear(&mut self, name: &'static str) {
-        self.note("clear", name.into());
+        self.note("clear", name);
         self.engine().clear(&self.handle(name)).await.unwrap();
         let held = self.filters.get_mut(name).unwrap();
         held.clear();
@@ -463,7 +463,7 @@ impl Case {
     }
 
     async fn drop_filter(&mut self, name: &'static str) {
-        self.note("drop", name.into());
+        self.note("drop", name);
         let handle = self.handle(name);
         self.engine().drop_filter(&handle).await.unwrap();
         let mut held = self.filters.remove(name).unwrap();
@@ -486,7 +486,7 @@ impl Case {
             _ => spec.capacity,
         };
         let error = [spec.error, 0.0001, 0.1, 0.3][self.below(4) as usize];
-        self.note("resize", format!("{name} to {capacity} at {error}"));
+        self.note("resize", &format!("{name} to {capacity} at {error}"));
         let resized = self.engine().resize(&handle, capacity, error).await;
         let held = self.filters.get_mut(name).unwrap();
         let chain = matches!(spec.layout, Layout::RedisBloom { .. });
@@ -505,14 +505,14 @@ impl Case {
             && handle.definition().growth != Growth::Fixed;
         let chain = matches!(handle.definition().spec.layout, Layout::RedisBloom { .. });
         if self.filters[name].retain && fits && !chain {
-            self.note("rebuild", name.into());
+            self.note("rebuild", name);
             self.engine().rebuild(&handle).await.unwrap();
         }
     }
 
     async fn cut_power(&mut self) {
         let synced = self.file.is_none() || self.below(2) == 0;
-        self.note(if synced { "power cut" } else { "unsynced power cut" }, String::new());
+        self.note(if synced { "power cut" } else { "unsynced power cut" }, "");
         if let Some(log) = self.file.as_ref().filter(|_| synced) {
             log.sync().unwrap();
         }
