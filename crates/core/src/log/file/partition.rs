@@ -389,27 +389,21 @@ impl Partition {
     }
 
     pub(super) fn trim(&self, upto: Position) -> Result<()> {
-        let beyond = |segment: &Segment| u128::from(segment.start) <= upto.number();
-        if !self.lock().segments.get(1).is_some_and(beyond) {
-            return Ok(());
-        }
-        // What stays has to be on the disk first: without any segment, positions would begin anew.
-        self.sync()?;
-        let mut writer = self.lock();
-        let mut removed = false;
         // Only what a later segment's entries are beyond of: whoever has read up to `upto` can then go on from there.
-        while let [first, second, ..] = writer.segments.make_contiguous()
-            && beyond(second)
-        {
-            let path = first.path.clone();
+        let beyond = |segment: &Segment| u128::from(segment.start) <= upto.number();
+        while self.lock().segments.get(1).is_some_and(beyond) {
+            // What stays has to be on the disk first: without any segment, positions would begin anew. And what went has to be
+            // gone: if an older one came back alone, the log would have a hole.
+            self.sync()?;
+            let mut writer = self.lock();
+            let Some(path) = writer.segments.front().map(|first| first.path.clone()) else { break };
             self.disk
                 .remove(&path)
                 .map_err(|error| Error::io(format!("cannot remove {}", path.display()), &error))?;
             writer.segments.pop_front();
             writer.finished.retain(|segment| segment.path != path);
-            removed = true;
+            writer.folder_changed = true;
         }
-        writer.folder_changed |= removed;
         Ok(())
     }
 }
