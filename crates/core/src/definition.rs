@@ -58,18 +58,6 @@ impl Definition {
         matches!(self.spec.layout, Layout::RedisBloom { .. })
     }
 
-    /// Elements that one shard is made for.
-    pub fn share(&self) -> u64 {
-        self.spec.capacity.div_ceil(u64::from(self.shards.max(1)))
-    }
-
-    /// Elements at which a shard of a fixed filter is full. Some shards get more than others: six standard deviations let the
-    /// whole filter take what it was made for.
-    pub(crate) fn full_at(&self) -> u64 {
-        let share = self.share();
-        if self.shards == 1 { share } else { share + (6.0 * (share as f64).sqrt()) as u64 }
-    }
-
     /// The same filter in another size, or why that cannot be.
     pub fn resized(&self, capacity: u64, error: f64) -> Result<Self> {
         let next = Self {

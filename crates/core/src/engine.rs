@@ -259,7 +259,7 @@ impl Shared {
     /// Shows readers what an entry changed in a slot besides keys.
     fn folded(&self, slot: &mut Slot, entry: &Entry, outcome: &Outcome) -> Result<()> {
         match (&entry.operation, outcome) {
-            (Operation::Define(_), Outcome::Done) => self.show(slot, entry.filter),
+            (Operation::Define(_) | Operation::Switch, Outcome::Done) => self.show(slot, entry.filter),
             (Operation::Drop | Operation::Clear, Outcome::Done) => {
                 slot.stored.remove(&entry.filter);
                 self.show(slot, entry.filter)

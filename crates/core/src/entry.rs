@@ -51,6 +51,8 @@ pub enum Operation {
     Clear,
     /// Does nothing, at a place that is known then.
     Barrier,
+    /// Lets the newest definition answer: its array takes the place of the one before, here and nowhere else.
+    Switch,
 }
 
 /// Tags of the operations.
@@ -61,6 +63,7 @@ mod tag {
     pub(super) const DROP: u8 = 4;
     pub(super) const CLEAR: u8 = 5;
     pub(super) const BARRIER: u8 = 6;
+    pub(super) const SWITCH: u8 = 7;
 }
 
 impl Entry {
@@ -73,6 +76,7 @@ impl Entry {
             Operation::Drop => (tag::DROP, 0),
             Operation::Clear => (tag::CLEAR, 0),
             Operation::Barrier => (tag::BARRIER, 0),
+            Operation::Switch => (tag::SWITCH, 0),
         };
         let body_bytes = match &self.operation {
             Operation::Add(_) | Operation::Remove(_) => count.saturating_mul(FINGERPRINT_BYTES),
@@ -95,7 +99,7 @@ impl Entry {
                 keys.iter().for_each(|key| bytes.extend(key.to_bytes()));
             }
             Operation::Define(definition) => bytes.extend(definition),
-            Operation::Drop | Operation::Clear | Operation::Barrier => {}
+            Operation::Drop | Operation::Clear | Operation::Barrier | Operation::Switch => {}
         }
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
         Ok(bytes.into())
@@ -130,6 +134,7 @@ impl Entry {
             tag::DROP => bare(Operation::Drop),
             tag::CLEAR => bare(Operation::Clear),
             tag::BARRIER => bare(Operation::Barrier),
+            tag::SWITCH => bare(Operation::Switch),
             _ => return corrupt("it asks for an unknown operation"),
         };
         let Some(operation) = operation else { return corrupt("its length is not what its count says") };

@@ -188,7 +188,7 @@ impl State {
         }
         let Some(shard) = self.filters.get_mut(&entry.filter) else {
             return Ok(match entry.operation {
-                Operation::Barrier | Operation::Drop => Outcome::Done,
+                Operation::Barrier | Operation::Drop | Operation::Switch => Outcome::Done,
                 _ => Outcome::Refused(format!("there is no filter {:x}", entry.filter)),
             });
         };
@@ -205,6 +205,7 @@ impl State {
                 }
                 Ok(Outcome::Done)
             }
+            Operation::Switch => shard.switch(),
             Operation::Barrier | Operation::Define(_) => Ok(Outcome::Done),
         }
     }
@@ -219,6 +220,12 @@ impl State {
                 return Ok(Outcome::Done);
             }
             return shard.redefine(definition, &self.means);
+        }
+        if definition.generation > 0 {
+            return Ok(Outcome::Refused(format!(
+                "there is no filter {} that could be resized",
+                definition.name
+            )));
         }
         if self.names.contains_key(&definition.name) {
             return Ok(Outcome::Refused(format!("there is a filter {} already", definition.name)));

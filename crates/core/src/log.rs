@@ -44,6 +44,16 @@ pub trait Log: Debug + Send + Sync + 'static {
     /// Appends entries durably and gives the position of each.
     async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>>;
 
+    /// Makes what was appended durable, also where appends return before that.
+    async fn sync(&self, _partition: u32) -> Result<()> {
+        Ok(())
+    }
+
+    /// Ends in good order: everything is durable, and nothing more is taken.
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The entries after `after`, in order, as many as fit into about `bytes_max` bytes but at least one if there is one.
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>>;
 

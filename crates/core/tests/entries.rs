@@ -16,6 +16,7 @@ fn operations() -> impl Strategy<Value = Operation> {
         Just(Operation::Drop),
         Just(Operation::Clear),
         Just(Operation::Barrier),
+        Just(Operation::Switch),
     ]
 }
 

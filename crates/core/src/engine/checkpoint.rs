@@ -8,7 +8,7 @@
 //! The manifest comes last: until it is there, the checkpoint before it counts. Two are kept, and the log after the older one, so
 //! that one damaged checkpoint loses nothing.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -366,24 +366,25 @@ enum Gathered {
 
 /// Sorts what came since the last checkpoint.
 fn gather(parts: &[Arc<Newest>]) -> Gathered {
-    let mut keys = Vec::new();
-    let mut nets: BTreeMap<Fingerprint, i32> = BTreeMap::new();
+    let (mut keys, mut nets) = (Vec::new(), Vec::new());
     let mut counted = false;
     for part in parts {
         match &**part {
             Newest::Keys(part) => keys.extend_from_slice(part),
             Newest::Nets(part) => {
                 counted = true;
-                part.iter().for_each(|(key, net)| *nets.entry(*key).or_default() += net);
+                nets.extend(part.iter().map(|(key, net)| Tally { key: *key, net: *net }));
             }
         }
     }
-    if counted {
-        let nets = nets.into_iter().filter(|(_, net)| *net != 0);
-        return Gathered::Tallies(nets.map(|(key, net)| Tally { key, net }).collect());
+    if !counted {
+        tally(&mut keys);
+        return Gathered::Keys(keys);
     }
-    tally(&mut keys);
-    Gathered::Keys(keys)
+    nets.sort_unstable_by_key(|tally| tally.key);
+    let sum = |group: &[Tally]| Tally { key: group[0].key, net: group.iter().map(|tally| tally.net).sum() };
+    let summed = nets.chunk_by(|one, next| one.key == next.key).map(sum);
+    Gathered::Tallies(summed.filter(|tally| tally.net != 0).collect())
 }
 
 /// What no checkpoint needs any more.

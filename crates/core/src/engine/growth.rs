@@ -7,10 +7,11 @@ use umbel_filter::{Filter, Fingerprint, Kind, Layout};
 
 use super::Shared;
 use super::handle::Handle;
+use super::lane::Slot;
 use crate::archive::{Run, merged};
 use crate::budget::Reservation;
 use crate::definition::{Definition, Growth};
-use crate::entry::Operation;
+use crate::entry::{Entry, Operation, Request};
 use crate::fold::{Layer, Means, Newest, Projection};
 use crate::{Error, Result};
 
@@ -108,9 +109,7 @@ impl Shared {
             (shard.definition().clone(), shard.first_run(), runs, shard.freeze())
         };
         let mut next = self.project(filter, &definition, &runs).await?;
-        for part in &parts {
-            next.take(part);
-        }
+        next.take_all(&parts);
         let estimate = next.filter.stats().cardinality as u64;
         loop {
             let mut turn = lane.turn.lock().await;
@@ -121,10 +120,11 @@ impl Shared {
             }
             if let Some(newest) = shard.newest().filter(|newest| newest.len() <= LAST_FINGERPRINTS) {
                 next.take(newest);
-                let items =
-                    shard.projection().map_or(estimate, |old| items(old, definition.shards, estimate));
-                shard.set_projection(Some(Arc::new(next.finish(&definition, items))));
-                self.show(slot, filter)?;
+                shard.offer(Arc::new(next.finish(&definition, estimate)));
+                // The log says where the switch is, so that it is the same one whenever the log is folded.
+                let switch =
+                    Entry { filter, slot: number, request: Request::default(), operation: Operation::Switch };
+                lane.submit_in_turn(self, &mut turn, switch).await?;
                 return Ok(true);
             }
             let parts = shard.freeze();
@@ -133,6 +133,21 @@ impl Shared {
                 next.take(newest);
             }
         }
+    }
+
+    /// Builds the newest generation of a shard while nothing else happens in the lane: the log says that it answers from here on.
+    pub(super) async fn build_in_turn(&self, slot: &mut Slot, filter: u64) -> Result<()> {
+        let runs = slot.runs_of(filter);
+        let behind = slot.state.shard_mut(filter).filter(|shard| shard.is_behind() && !shard.has_offer());
+        let Some(shard) = behind else { return Ok(()) };
+        let (definition, parts) = (shard.definition().clone(), shard.freeze());
+        let mut next = self.project(filter, &definition, &runs).await?;
+        next.take_all(&parts);
+        let estimate = next.filter.stats().cardinality as u64;
+        if let Some(shard) = slot.state.shard_mut(filter) {
+            shard.offer(Arc::new(next.finish(&definition, estimate)));
+        }
+        Ok(())
     }
 
     /// Folds archived fingerprints into a new array.
@@ -187,6 +202,10 @@ impl Next {
         let _ = self.filter.fill_counts(counts);
     }
 
+    fn take_all(&mut self, parts: &[Arc<Newest>]) {
+        parts.iter().for_each(|part| self.take(part));
+    }
+
     /// Folds what came after the archive.
     fn take(&mut self, part: &Newest) {
         match part {
@@ -207,13 +226,6 @@ impl Next {
         let layer = Arc::new(Layer::adopt(self.filter, self.memory));
         Projection::of(definition.generation, vec![layer], items)
     }
-}
-
-/// How many keys the next generation holds. The old one counted them, but if it had to take more than it was made for, as happens
-/// when the log is folded again, it took many for known: then the fill of the next one tells more.
-fn items(old: &Projection, shards: u32, estimate: u64) -> u64 {
-    let capacity: u64 = old.filters().map(|filter| filter.spec().capacity).sum();
-    if old.items() > capacity.div_ceil(u64::from(shards)) { old.items().max(estimate) } else { old.items() }
 }
 
 /// The next capacity of a filter: by its factor, or as much more as it takes to hold what is coming without growing again at once.

@@ -107,6 +107,19 @@ impl Lane {
         tickets.iter().map(|ticket| ticket.answer.get().cloned().unwrap_or_else(given_up)).collect()
     }
 
+    /// Appends an entry and folds it, for one who has the turn.
+    pub(super) async fn submit_in_turn(
+        &self,
+        shared: &Shared,
+        turn: &mut Turn,
+        entry: Entry,
+    ) -> Result<Applied> {
+        let bytes = entry.encode()?;
+        let ticket = Arc::new(Ticket { parts: self.split(shared, entry), bytes, answer: OnceLock::new() });
+        self.append(shared, turn, std::slice::from_ref(&ticket)).await?;
+        ticket.answer.get().cloned().unwrap_or_else(|| Err(Error::Retry("it was given up".into())))
+    }
+
     /// Does everything that waits.
     async fn work(&self, shared: &Shared, turn: &mut Turn) {
         let waiting = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
@@ -224,15 +237,17 @@ impl Lane {
                 let slots = shared.settings.slots;
                 return Err(Error::Invalid(format!("slot {} of a deployment of {slots}", entry.slot)));
             };
-            if !matches!(entry.operation, Operation::Add(_) | Operation::Remove(_) | Operation::Define(_)) {
+            if matches!(entry.operation, Operation::Drop | Operation::Clear | Operation::Barrier) {
                 continue;
             }
             let Some(shard) = slot.state.shard(entry.filter) else { continue };
             if shard.projection().is_none() {
                 shared.load_into(slot, entry.filter).await?;
             }
-            if let Operation::Remove(keys) = &entry.operation {
-                shared.ask_archive(slot, entry.filter, keys, archived).await?;
+            match &entry.operation {
+                Operation::Remove(keys) => shared.ask_archive(slot, entry.filter, keys, archived).await?,
+                Operation::Switch => shared.build_in_turn(slot, entry.filter).await?,
+                _ => {}
             }
         }
         Ok(())

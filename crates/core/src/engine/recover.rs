@@ -12,7 +12,9 @@ use super::checkpoint::{Kept, manifest_name, put_new, read};
 use super::lane::Slot;
 use super::manifest::Manifest;
 use super::settings::Settings;
+use super::stored::Stored;
 use crate::archive::Run;
+use crate::definition::Definition;
 use crate::entry::{Entry, Operation, Request};
 use crate::fields::Fields;
 use crate::fold::{Means, Shard, State};
@@ -216,10 +218,10 @@ impl Shared {
                     .map(|(id, _)| id)
                     .collect();
                 for id in cold {
-                    match self.load_into(slot, id).await {
-                        // There is no room: it comes back on demand.
-                        Err(Error::Retry(_)) => {}
-                        loaded => loaded?,
+                    // Where there is no room, it comes back on demand.
+                    let wanted = slot.stored.get(&id).map_or(0, Stored::bytes);
+                    if self.means.budget.reserve(wanted, "").is_ok() {
+                        self.load_into(slot, id).await?;
                     }
                 }
             }
@@ -258,11 +260,19 @@ impl Shared {
                 }
                 found.push((number, definition));
             }
-            for (slot, _) in found.into_iter().filter(|(_, definition)| definition.as_ref() != Some(&newest))
-            {
-                let operation = Operation::Define(newest.encode()?);
-                let entry = Entry { filter: handle.id(), slot, request: Request::default(), operation };
-                entries.push((self.lane(slot).partition, entry));
+            let lacking = found.into_iter().filter(|(_, definition)| definition.as_ref() != Some(&newest));
+            for (slot, definition) in lacking {
+                let mut define = |definition: &Definition| {
+                    let operation = Operation::Define(definition.encode()?);
+                    let entry = Entry { filter: handle.id(), slot, request: Request::default(), operation };
+                    entries.push((self.lane(slot).partition, entry));
+                    Ok::<_, Error>(())
+                };
+                // A filter is made in its first generation, and then gets the others.
+                if definition.is_none() && newest.generation > 0 {
+                    define(&Definition { generation: 0, ..(*newest).clone() })?;
+                }
+                define(&newest)?;
             }
         }
         for lane in &self.lanes {
@@ -277,7 +287,7 @@ impl Shared {
         }
         for applied in self.submit(entries).await? {
             if let Some(why) = applied.refused {
-                return Err(Error::Corrupt(format!("a filter cannot be made whole: {why}")));
+                return Err(Error::Retry(format!("a filter cannot be made whole: {why}")));
             }
         }
         Ok(())

@@ -220,7 +220,10 @@ impl Engine {
         let (id, slots) = (filter.id(), self.shared.settings.slots);
         let home = filter.definition().home(slots);
         let home = Entry { filter: id, slot: home, request: Request::default(), operation: Operation::Drop };
-        self.shared.submit(vec![(self.shared.lane(home.slot).partition, home)]).await?;
+        let partition = self.shared.lane(home.slot).partition;
+        self.shared.submit(vec![(partition, home)]).await?;
+        // If the home forgot that it is dropped while other slots remember, the filter would be back without its keys.
+        self.shared.log.sync(partition).await?;
         self.shared.everywhere(id, &filter.definition(), &Operation::Drop).await
     }
 

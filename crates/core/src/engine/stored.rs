@@ -126,8 +126,18 @@ async fn read_blocks(
         for part in parts(run) {
             let ((_, first), (_, last)) = (run[part.start], run[part.end - 1]);
             let range = first.offset..last.offset + u64::from(last.length);
-            let bytes = blobs.get_range(&Path::from(&*first.blob), range.clone()).await;
-            let bytes = bytes.map_err(|error| Error::blob(format!("cannot read {}", first.blob), &error))?;
+            let path = Path::from(&*first.blob);
+            let bytes = match blobs.get_range(&path, range.clone()).await {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    // Some stores say no more than that they failed.
+                    let length = blobs.head(&path).await.map_or(range.end, |found| found.size);
+                    if length < range.end {
+                        return Err(Error::Corrupt(format!("{path}, byte {length}: it is cut off")));
+                    }
+                    return Err(Error::blob(format!("cannot read {path}"), &error));
+                }
+            };
             for (number, at) in &run[part] {
                 let start = (at.offset - range.start) as usize;
                 let block = bytes.get(start..start + at.length as usize);

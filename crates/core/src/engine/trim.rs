@@ -88,10 +88,8 @@ impl Shared {
         if upto <= self.log.bounds(partition).await?.oldest {
             return Ok(());
         }
+        // One that is there may not be durable, if putting it failed: nothing is trimmed without a record that was put now.
         let last = self.last_trimmed(partition).await?;
-        if last.as_ref().is_some_and(|last| last.upto >= upto) {
-            return self.log.trim(partition, upto).await;
-        }
         let number = last.map_or(1, |last| last.number + 1);
         let record = Trimmed { partition, number, upto, slots };
         put_new(&*self.blobs, &name(partition, number), record.encode()).await?;

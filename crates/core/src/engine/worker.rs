@@ -204,6 +204,14 @@ impl Engine {
         work.growth.failure().or_else(|| work.checkpoints.failure())
     }
 
+    /// Ends in good order: with a checkpoint of everything, so that the next start has nothing to fold, and a log that is closed.
+    pub async fn close(&self) -> Result<()> {
+        self.stop();
+        let checkpoint = self.checkpoint().await;
+        self.shared.log.close().await?;
+        checkpoint.map(drop)
+    }
+
     /// Ends background work. What was acknowledged is in the log.
     pub fn stop(&self) {
         let workers = std::mem::take(&mut *lock(&self.workers));

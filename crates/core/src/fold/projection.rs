@@ -109,6 +109,27 @@ impl Projection {
         self.items.load(Ordering::Relaxed)
     }
 
+    /// Elements at which a shard of a fixed filter is full. Some shards get more than others: six standard deviations let the
+    /// whole filter take what it was made for.
+    pub(super) fn full_at(&self, shards: u32) -> u64 {
+        let share = self.share(shards);
+        if shards == 1 { share } else { share + (6.0 * (share as f64).sqrt()) as u64 }
+    }
+
+    /// Elements that it was made for.
+    fn share(&self, shards: u32) -> u64 {
+        let capacity: u64 = self.filters().map(|filter| filter.spec().capacity).sum();
+        capacity.div_ceil(u64::from(shards.max(1)))
+    }
+
+    /// Counts the keys that the generation before counted. If that had to take more than it was made for, it took many for known, and
+    /// what this one found is nearer to the truth.
+    pub(super) fn follow(&self, old: &Self, shards: u32) {
+        let overfull = old.items() > old.share(shards);
+        let items = if overfull { old.items().max(self.items()) } else { old.items() };
+        self.items.store(items, Ordering::Relaxed);
+    }
+
     /// Bytes of its arrays.
     pub fn bytes(&self) -> u64 {
         self.layers.iter().map(|layer| layer.filter.bytes()).sum()

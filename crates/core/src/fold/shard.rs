@@ -18,6 +18,8 @@ pub struct Shard {
     /// What answers; none while it is left on disk. It may be of an older generation than the definition, until the next one is
     /// built.
     projection: Option<Arc<Projection>>,
+    /// What is going to answer. Whoever builds it offers it; from then on it takes all changes too.
+    next: Option<Arc<Projection>>,
     /// What came after the archive, if the filter keeps its keys.
     tail: Option<Tail>,
     /// Archive runs of earlier checkpoints mean nothing for this filter: it was made, or cleared, after them.
@@ -34,7 +36,7 @@ impl Shard {
     pub(crate) fn cold(definition: Definition, first_run: u64) -> Self {
         let counted = definition.spec.kind != Kind::Bloom;
         let tail = definition.retain.then(|| Tail::new(counted));
-        Self { definition, projection: None, tail, first_run }
+        Self { definition, projection: None, next: None, tail, first_run }
     }
 
     /// What the filter is.
@@ -57,6 +59,33 @@ impl Shard {
     /// The first checkpoint whose archive run may hold keys of this filter.
     pub(crate) fn first_run(&self) -> u64 {
         self.first_run
+    }
+
+    /// Offers the array of the newest definition, with all that was folded so far.
+    pub(crate) fn offer(&mut self, next: Arc<Projection>) {
+        self.next = Some(next);
+    }
+
+    /// Whether the array of the newest definition is there.
+    pub(crate) fn has_offer(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.generation() == self.definition.generation)
+    }
+
+    /// Lets the newest definition answer.
+    pub(super) fn switch(&mut self) -> Result<Outcome> {
+        if !self.is_behind() {
+            return Ok(Outcome::Done);
+        }
+        if !self.has_offer() {
+            let name = &self.definition.name;
+            return Err(Error::Retry(format!("the next generation of {name} is not built")));
+        }
+        let next = self.next.take();
+        if let (Some(next), Some(old)) = (&next, &self.projection) {
+            next.follow(old, self.definition.shards);
+        }
+        self.projection = next;
+        Ok(Outcome::Done)
     }
 
     /// Puts another array in place of the one that answers.
@@ -97,7 +126,7 @@ impl Shard {
         let mut new = Vec::new();
         let mut full = None;
         if self.definition.growth == Growth::Fixed && !self.definition.is_chain() {
-            let room = self.definition.full_at().saturating_sub(projection.items());
+            let room = projection.full_at(self.definition.shards).saturating_sub(projection.items());
             let fitting = fitting(&projection, keys, room);
             // It cannot fail: only chains can.
             let _ = projection.insert(&keys[..fitting], &mut new);
@@ -110,8 +139,13 @@ impl Shard {
         if self.definition.is_chain() {
             projection.account(means);
         }
+        let taken = &keys[..new.len()];
         if let Some(tail) = &mut self.tail {
-            tail.add(&keys[..new.len()]);
+            tail.add(taken);
+        }
+        if let Some(next) = &self.next {
+            // Only chains can be full, and they have no next generation.
+            let _ = next.insert(taken, &mut Vec::new());
         }
         Ok(match full {
             None => Outcome::Added(new),
@@ -133,6 +167,7 @@ impl Shard {
             // Without an exact record, it is taken out if it seems to be there.
             return Ok(Outcome::Removed(keys.iter().map(|key| projection.remove(*key)).collect()));
         };
+        let next = self.next.as_deref();
         // All are known before anything changes.
         let counts = keys.iter().map(|key| {
             if projection.contains(*key) { Ok((*key, archived.net(filter, *key)?)) } else { Ok((*key, 0)) }
@@ -143,6 +178,9 @@ impl Shard {
             if held {
                 projection.remove(*key);
                 tail.remove(*key);
+                if let Some(next) = next {
+                    next.remove(*key);
+                }
             }
             held
         });
@@ -154,6 +192,7 @@ impl Shard {
         if let Some(tail) = &mut self.tail {
             tail.clear();
         }
+        self.next = None;
         self.first_run = first_run;
         Ok(())
     }
@@ -171,6 +210,7 @@ impl Shard {
                 Err(error) => return Err(error),
             }
         }
+        self.next = None;
         self.definition = next;
         Ok(Outcome::Done)
     }

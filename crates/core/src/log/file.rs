@@ -225,6 +225,14 @@ impl Log for FileLog {
         Ok(positions)
     }
 
+    async fn sync(&self, partition: u32) -> Result<()> {
+        self.partition(partition)?.sync()
+    }
+
+    async fn close(&self) -> Result<()> {
+        Self::close(self)
+    }
+
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {
         self.partition(partition)?.read(after, bytes_max)
     }

@@ -336,6 +336,7 @@ fn a_switch_of_generations_can_end_anywhere() {
         let generation = filter.definition().generation;
         let request = umbel_core::entry::Request { session: 5, sequence: 1 };
         run(alive.engine.add_as(&filter, &keys(400..900), request))?;
+        run(alive.engine.maintain())?;
         checkpoint(alive)?;
         Ok(filter.definition().generation > generation)
     }

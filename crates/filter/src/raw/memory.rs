@@ -48,12 +48,23 @@ impl Memory {
         let pages = bytes.div_ceil(HUGE_PAGE_BYTES) + 1;
         let whole = pages.checked_mul(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let map = MmapRaw::from(MmapOptions::new().len(whole).map_anon()?);
+        let offset = map.as_ptr().align_offset(HUGE_PAGE_BYTES);
         // Without huge pages the filter is slower, not wrong.
         #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-        let offset = map.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        {
+            let huge = huge_bytes(bytes);
+            let _ = map.advise_range(memmap2::Advice::HugePage, offset, huge);
+            let _ = map.advise_range(memmap2::Advice::NoHugePage, offset + huge, whole - offset - huge);
+        }
         Ok(Backing::Mapped { map, offset, lines: bytes / LINE_BYTES as usize })
     }
+}
+
+/// How much of an array lies in huge pages: all of it, unless the last one would be so empty that it wastes an eighth.
+#[cfg(target_os = "linux")]
+fn huge_bytes(bytes: usize) -> usize {
+    let all = bytes.next_multiple_of(HUGE_PAGE_BYTES);
+    if (all - bytes) * 8 <= bytes { all } else { all - HUGE_PAGE_BYTES }
 }
 
 impl Deref for Memory {
