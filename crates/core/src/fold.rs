@@ -55,6 +55,25 @@ pub enum Outcome {
     Passed,
 }
 
+/// What is to be done in a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work<'a> {
+    Add(&'a [Fingerprint]),
+    Remove(&'a [Fingerprint]),
+    /// Anything without keys.
+    Other(&'a Operation),
+}
+
+impl<'a> From<&'a Operation> for Work<'a> {
+    fn from(operation: &'a Operation) -> Self {
+        match operation {
+            Operation::Add(keys) => Self::Add(keys),
+            Operation::Remove(keys) => Self::Remove(keys),
+            other => Self::Other(other),
+        }
+    }
+}
+
 impl Outcome {
     /// How many keys were new.
     pub(crate) fn new_keys(&self) -> u64 {
@@ -146,67 +165,80 @@ impl State {
 
     /// Folds an entry that stands at `position`.
     pub fn apply(&mut self, position: Position, entry: &Entry, archived: &Archived) -> Result<Outcome> {
-        if entry.slot == SPREAD {
-            return match self.own_part(entry) {
-                Some(own) => self.apply(position, &own, archived),
-                None => Ok(self.passed(position)),
-            };
-        }
-        if position <= self.applied || entry.slot != self.slot {
+        let own;
+        let work = match (&entry.operation, entry.slot) {
+            (Operation::Add(keys), SPREAD) => {
+                own = self.own(keys);
+                Work::Add(&own)
+            }
+            (Operation::Remove(keys), SPREAD) => {
+                own = self.own(keys);
+                Work::Remove(&own)
+            }
+            (operation, _) => operation.into(),
+        };
+        let nothing = entry.slot == SPREAD && matches!(work, Work::Add([]) | Work::Remove([]));
+        if nothing || (entry.slot != SPREAD && entry.slot != self.slot) {
             return Ok(self.passed(position));
         }
-        let outcome = match self.sessions.known(entry.request) {
-            Known::New => self.perform(entry, archived)?,
+        self.apply_work(position, entry.filter, entry.request, work, archived)
+    }
+
+    /// Folds what of an entry is for this slot.
+    pub(crate) fn apply_work(
+        &mut self,
+        position: Position,
+        filter: u64,
+        request: Request,
+        work: Work<'_>,
+        archived: &Archived,
+    ) -> Result<Outcome> {
+        if position <= self.applied {
+            return Ok(Outcome::Passed);
+        }
+        let outcome = match self.sessions.known(request) {
+            Known::New => self.perform(filter, work, archived)?,
             Known::Answered(outcome) => outcome,
             Known::Old => Outcome::Refused(format!(
                 "request {} of session {:x} is older than the last one",
-                entry.request.sequence, entry.request.session
+                request.sequence, request.session
             )),
         };
-        self.sessions.remember(entry.request, &outcome, position);
+        self.sessions.remember(request, &outcome, position);
         self.applied = position;
         Ok(outcome)
     }
 
-    /// What of an entry for several slots is for this one.
-    fn own_part(&self, entry: &Entry) -> Option<Entry> {
-        let own = |keys: &[Fingerprint]| {
-            let own = keys.iter().copied().filter(|key| key.slot(self.slots) == u32::from(self.slot));
-            Some(own.collect::<Vec<_>>()).filter(|own| !own.is_empty())
-        };
-        let operation = match &entry.operation {
-            Operation::Add(keys) => Operation::Add(own(keys)?),
-            Operation::Remove(keys) => Operation::Remove(own(keys)?),
-            other => other.clone(),
-        };
-        Some(Entry { slot: self.slot, operation, ..*entry })
+    /// The keys that belong to this slot.
+    fn own(&self, keys: &[Fingerprint]) -> Vec<Fingerprint> {
+        keys.iter().copied().filter(|key| key.slot(self.slots) == u32::from(self.slot)).collect()
     }
 
-    fn perform(&mut self, entry: &Entry, archived: &Archived) -> Result<Outcome> {
-        if let Operation::Define(bytes) = &entry.operation {
-            return self.define(entry.filter, bytes);
+    fn perform(&mut self, filter: u64, work: Work<'_>, archived: &Archived) -> Result<Outcome> {
+        if let Work::Other(Operation::Define(bytes)) = work {
+            return self.define(filter, bytes);
         }
-        let Some(shard) = self.filters.get_mut(&entry.filter) else {
-            return Ok(match entry.operation {
-                Operation::Barrier | Operation::Drop | Operation::Switch => Outcome::Done,
-                _ => Outcome::Refused(format!("there is no filter {:x}", entry.filter)),
+        let Some(shard) = self.filters.get_mut(&filter) else {
+            return Ok(match work {
+                Work::Other(Operation::Barrier | Operation::Drop | Operation::Switch) => Outcome::Done,
+                _ => Outcome::Refused(format!("there is no filter {filter:x}")),
             });
         };
-        match &entry.operation {
-            Operation::Add(keys) => shard.add(keys, &self.means),
-            Operation::Remove(keys) => shard.remove(entry.filter, keys, archived),
-            Operation::Clear => {
+        match work {
+            Work::Add(keys) => shard.add(keys, &self.means),
+            Work::Remove(keys) => shard.remove(filter, keys, archived),
+            Work::Other(Operation::Clear) => {
                 shard.clear(self.checkpoint + 1, &self.means)?;
                 Ok(Outcome::Done)
             }
-            Operation::Drop => {
-                if let Some(shard) = self.filters.remove(&entry.filter) {
+            Work::Other(Operation::Drop) => {
+                if let Some(shard) = self.filters.remove(&filter) {
                     self.names.remove(&shard.definition.name);
                 }
                 Ok(Outcome::Done)
             }
-            Operation::Switch => shard.switch(),
-            Operation::Barrier | Operation::Define(_) => Ok(Outcome::Done),
+            Work::Other(Operation::Switch) => shard.switch(),
+            Work::Other(_) => Ok(Outcome::Done),
         }
     }
 

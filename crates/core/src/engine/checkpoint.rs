@@ -27,8 +27,8 @@ use crate::fold::{Newest, Place, Projection};
 use crate::limits::MANIFEST_BYTES_MAX;
 use crate::{Error, Position, Result};
 
-/// Blocks that are copied while nothing else happens in the lane: about a hundred microseconds.
-const BLOCKS_AT_ONCE: usize = 16;
+/// Blocks that are copied while changes of the array wait: some ten microseconds.
+const BLOCKS_AT_ONCE: usize = 2;
 /// An array whose blocks are spread over more blobs than this is written anew.
 const BLOBS_MAX: usize = 8;
 /// Checkpoints that are kept.
@@ -72,8 +72,6 @@ struct ShardCut {
 struct Live {
     projection: Arc<Projection>,
     changed: Vec<Place>,
-    /// Those that were copied at the moment of the cut.
-    copied: Vec<(Place, Vec<u8>)>,
 }
 
 pub(super) fn folder(slot: u16) -> String {
@@ -170,7 +168,7 @@ impl Shared {
         for shard in &cut.shards {
             let mut stored = shard.stored.clone();
             if let Some(live) = &shard.live {
-                let mut blocks = live.copied.clone();
+                let mut blocks = live.projection.copied(BLOCKS_AT_ONCE);
                 while !blocks.is_empty() {
                     for (place, bytes) in blocks {
                         let length = bytes.len() as u32;
@@ -187,7 +185,6 @@ impl Shared {
                         };
                         stored.place(place, at);
                     }
-                    let _turn = self.lane(cut.slot).turn.lock().await;
                     blocks = live.projection.copied(BLOCKS_AT_ONCE);
                 }
             }
@@ -355,8 +352,7 @@ fn cut_array(projection: &Arc<Projection>, before: Stored) -> (Stored, Live) {
         of: Arc::downgrade(projection),
     };
     projection.begin_copy(changed.iter().copied());
-    let copied = projection.copied(BLOCKS_AT_ONCE);
-    (stored, Live { projection: Arc::clone(projection), changed, copied })
+    (stored, Live { projection: Arc::clone(projection), changed })
 }
 
 enum Gathered {

@@ -12,11 +12,11 @@ use bytes::Bytes;
 
 use super::Shared;
 use super::checkpoint::Kept;
-use super::part::{Applied, Part, split};
+use super::part::{Applied, Split};
 use super::stored::Stored;
 use crate::archive::Run;
 use crate::entry::{Entry, Operation};
-use crate::fold::{Archived, Shard, State};
+use crate::fold::{Archived, Shard, State, Work};
 use crate::{Error, Position, Result};
 
 /// Bytes that are read from the log at once.
@@ -66,17 +66,9 @@ impl Slot {
 /// A request and, when it is there, its answer.
 #[derive(Debug)]
 struct Ticket {
-    parts: Vec<Part>,
+    split: Split,
     bytes: Bytes,
     answer: OnceLock<Result<Applied>>,
-}
-
-impl Ticket {
-    /// Whether it changes what filters there are.
-    fn is_change(&self) -> bool {
-        let is_keys = |part: &Part| matches!(part.entry.operation, Operation::Add(_) | Operation::Remove(_));
-        !self.parts.iter().all(is_keys)
-    }
 }
 
 impl Lane {
@@ -94,7 +86,7 @@ impl Lane {
     pub(super) async fn submit(&self, shared: &Shared, entries: Vec<Entry>) -> Result<Vec<Applied>> {
         let tickets = entries.into_iter().map(|entry| {
             let bytes = entry.encode()?;
-            Ok(Arc::new(Ticket { parts: self.split(shared, entry), bytes, answer: OnceLock::new() }))
+            Ok(Arc::new(Ticket { split: self.split(shared, entry), bytes, answer: OnceLock::new() }))
         });
         let tickets = tickets.collect::<Result<Vec<_>>>()?;
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).extend(tickets.iter().cloned());
@@ -115,7 +107,7 @@ impl Lane {
         entry: Entry,
     ) -> Result<Applied> {
         let bytes = entry.encode()?;
-        let ticket = Arc::new(Ticket { parts: self.split(shared, entry), bytes, answer: OnceLock::new() });
+        let ticket = Arc::new(Ticket { split: self.split(shared, entry), bytes, answer: OnceLock::new() });
         self.append(shared, turn, std::slice::from_ref(&ticket)).await?;
         ticket.answer.get().cloned().unwrap_or_else(|| Err(Error::Retry("it was given up".into())))
     }
@@ -124,7 +116,7 @@ impl Lane {
     async fn work(&self, shared: &Shared, turn: &mut Turn) {
         let waiting = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
         // What an entry needs is looked up before it is appended, so changes of what there is stand alone.
-        for batch in waiting.chunk_by(|one, next| !one.is_change() && !next.is_change()) {
+        for batch in waiting.chunk_by(|one, next| !one.split.is_change() && !next.split.is_change()) {
             if let Err(error) = self.append(shared, turn, batch).await {
                 for ticket in batch {
                     // Those that were folded before it failed have their answer.
@@ -141,7 +133,7 @@ impl Lane {
         let mut archived = Archived::none();
         let mut ready = Vec::with_capacity(batch.len());
         for ticket in batch {
-            match self.prepare(shared, turn, &ticket.parts, &mut archived).await {
+            match self.prepare(shared, turn, &ticket.split, &mut archived).await {
                 Ok(()) => ready.push(ticket),
                 // That is its own trouble, not that of the others.
                 Err(error) => _ = ticket.answer.set(Err(error)),
@@ -157,7 +149,7 @@ impl Lane {
             return self.find(shared, turn, &ready, &positions).await;
         }
         for (ticket, position) in ready.iter().zip(positions) {
-            let applied = self.fold(shared, turn, position, &ticket.parts, ticket.bytes.len(), &archived)?;
+            let applied = self.fold(shared, turn, position, &ticket.split, ticket.bytes.len(), &archived)?;
             let _ = ticket.answer.set(Ok(applied));
         }
         turn.uncertain = false;
@@ -165,8 +157,8 @@ impl Lane {
         Ok(())
     }
 
-    fn split(&self, shared: &Shared, entry: Entry) -> Vec<Part> {
-        split(entry, self.partition, shared.lanes.len() as u32, shared.settings.slots)
+    fn split(&self, shared: &Shared, entry: Entry) -> Split {
+        Split::new(entry, self.partition, shared.lanes.len() as u32, shared.settings.slots)
     }
 
     /// Folds what others appended, until our own entries come by.
@@ -212,14 +204,14 @@ impl Lane {
         let records = shared.log.read(self.partition, turn.applied, READ_BYTES).await?;
         let any = !records.is_empty();
         for record in records {
-            let mut parts = self.split(shared, Entry::decode(&record.entry)?);
+            let mut split = self.split(shared, Entry::decode(&record.entry)?);
             // What a checkpoint holds already is passed over.
-            parts.retain(|part| {
-                turn.slot(shared, part.entry.slot).is_none_or(|slot| record.position > slot.state.applied())
+            split.retain(|slot| {
+                turn.slot(shared, slot).is_none_or(|slot| record.position > slot.state.applied())
             });
             let mut archived = Archived::none();
-            self.prepare(shared, turn, &parts, &mut archived).await?;
-            folded(self.fold(shared, turn, record.position, &parts, record.entry.len(), &archived)?);
+            self.prepare(shared, turn, &split, &mut archived).await?;
+            folded(self.fold(shared, turn, record.position, &split, record.entry.len(), &archived)?);
         }
         Ok(any)
     }
@@ -229,24 +221,25 @@ impl Lane {
         &self,
         shared: &Shared,
         turn: &mut Turn,
-        parts: &[Part],
+        split: &Split,
         archived: &mut Archived,
     ) -> Result<()> {
-        for Part { entry, .. } in parts {
-            let Some(slot) = turn.slot(shared, entry.slot) else {
+        let filter = split.entry.filter;
+        for part in split.parts() {
+            let Some(slot) = turn.slot(shared, part.slot) else {
                 let slots = shared.settings.slots;
-                return Err(Error::Invalid(format!("slot {} of a deployment of {slots}", entry.slot)));
+                return Err(Error::Invalid(format!("slot {} of a deployment of {slots}", part.slot)));
             };
-            if matches!(entry.operation, Operation::Drop | Operation::Clear | Operation::Barrier) {
+            if let Work::Other(Operation::Drop | Operation::Clear | Operation::Barrier) = part.work {
                 continue;
             }
-            let Some(shard) = slot.state.shard(entry.filter) else { continue };
+            let Some(shard) = slot.state.shard(filter) else { continue };
             if shard.projection().is_none() {
-                shared.load_into(slot, entry.filter).await?;
+                shared.load_into(slot, filter).await?;
             }
-            match &entry.operation {
-                Operation::Remove(keys) => shared.ask_archive(slot, entry.filter, keys, archived).await?,
-                Operation::Switch => shared.build_in_turn(slot, entry.filter).await?,
+            match part.work {
+                Work::Remove(keys) => shared.ask_archive(slot, filter, keys, archived).await?,
+                Work::Other(Operation::Switch) => shared.build_in_turn(slot, filter).await?,
                 _ => {}
             }
         }
@@ -258,32 +251,31 @@ impl Lane {
         shared: &Shared,
         turn: &mut Turn,
         position: Position,
-        parts: &[Part],
+        split: &Split,
         bytes: usize,
         archived: &Archived,
     ) -> Result<Applied> {
-        let mut applied = Applied::at(position);
+        let mut applied = Applied::at(position, split);
         let mut new_keys = 0;
-        turn.prefetch(shared, parts);
-        for part in parts {
-            let Some(slot) = turn.slot(shared, part.entry.slot) else { continue };
+        let (filter, request) = (split.entry.filter, split.entry.request);
+        turn.prefetch(shared, split);
+        for part in split.parts() {
+            let Some(slot) = turn.slot(shared, part.slot) else { continue };
             // If an entry could not be folded as a whole, some slots have it already.
             let fresh = position > slot.state.applied();
             // A request that comes again gets its answer again, and changes nothing that could be counted.
-            let repeated = slot.state.is_repeated(part.entry.request);
-            let outcome = slot.state.apply(position, &part.entry, archived)?;
+            let repeated = slot.state.is_repeated(request);
+            let outcome = slot.state.apply_work(position, filter, request, part.work, archived)?;
             if fresh {
                 slot.last_entry = position;
             }
             if fresh && !repeated {
-                shared.folded(slot, &part.entry, &outcome)?;
+                shared.folded(slot, &split.entry, &outcome)?;
                 new_keys += outcome.new_keys();
             }
-            applied.take(part, outcome);
+            applied.take(split, &part, outcome);
         }
-        if let Some(Part { entry, .. }) = parts.first() {
-            shared.count(entry.filter, &entry.operation, new_keys);
-        }
+        shared.count(filter, &split.entry.operation, new_keys);
         turn.applied = turn.applied.max(position);
         self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(applied)
@@ -301,16 +293,15 @@ impl Lane {
 
 impl Turn {
     /// Asks for the lines of keys in several slots, so that they are there when it is their turn. One slot does it by itself.
-    fn prefetch(&mut self, shared: &Shared, parts: &[Part]) {
-        if parts.len() < 2 {
+    fn prefetch(&mut self, shared: &Shared, split: &Split) {
+        if !split.is_spread() {
             return;
         }
-        for Part { entry, .. } in parts {
-            let (Operation::Add(keys) | Operation::Remove(keys)) = &entry.operation else { return };
-            let shard = self.slot(shared, entry.slot).and_then(|slot| slot.state.shard(entry.filter));
-            let newest =
-                shard.and_then(Shard::projection).and_then(|projection| projection.filters().next_back());
-            if let Some(newest) = newest {
+        for part in split.parts() {
+            let (Work::Add(keys) | Work::Remove(keys)) = part.work else { return };
+            let shard = self.slot(shared, part.slot).and_then(|slot| slot.state.shard(split.entry.filter));
+            let projection = shard.and_then(Shard::projection);
+            if let Some(newest) = projection.and_then(|projection| projection.filters().next_back()) {
                 keys.iter().for_each(|key| newest.prefetch(*key));
             }
         }

@@ -1,47 +1,98 @@
 //! Entries and what they are for each slot.
 
-use umbel_filter::Fingerprint;
+use std::ops::Range;
 
 use crate::Position;
 use crate::entry::{Entry, Operation, SPREAD};
-use crate::fold::Outcome;
+use crate::fold::{Outcome, Work};
 
-/// What of an entry is for one slot.
+/// An entry, with its keys in the order of their slots.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct Split {
     pub(super) entry: Entry,
-    /// Where its keys stand in the whole entry, if they are not all of it.
+    parts: Vec<(u16, Range<usize>)>,
+    /// Where each key stood before, if the order changed.
     places: Option<Vec<u32>>,
-    keys_in_all: usize,
 }
 
-/// Splits an entry of a partition into what is for each of its slots.
-pub(super) fn split(entry: Entry, partition: u32, partitions: u32, slots: u32) -> Vec<Part> {
-    let keys_in_all = match &entry.operation {
-        Operation::Add(keys) | Operation::Remove(keys) => keys.len(),
-        _ => 0,
-    };
-    if entry.slot != SPREAD {
-        return vec![Part { entry, places: None, keys_in_all }];
-    }
-    let of = |slot: u16, operation| Entry { slot, operation, ..entry };
-    let by_slot = |keys: &[Fingerprint], operation: fn(Vec<Fingerprint>) -> Operation| {
-        let slot_and_place = |(place, key): (u32, &Fingerprint)| (key.slot(slots) as u16, place);
-        let mut order: Vec<(u16, u32)> = (0..).zip(keys).map(slot_and_place).collect();
-        order.sort_unstable();
-        let part = |group: &[(u16, u32)]| Part {
-            entry: of(group[0].0, operation(group.iter().map(|(_, place)| keys[*place as usize]).collect())),
-            places: Some(group.iter().map(|(_, place)| *place).collect()),
-            keys_in_all,
+/// What of an entry is for one slot.
+#[derive(Clone, Debug)]
+pub(super) struct Part<'a> {
+    pub(super) slot: u16,
+    pub(super) work: Work<'a>,
+    keys: Range<usize>,
+}
+
+impl Split {
+    /// Splits an entry of a partition into what is for each of its slots.
+    pub(super) fn new(entry: Entry, partition: u32, partitions: u32, slots: u32) -> Self {
+        let Entry { slot, filter, request, operation } = entry;
+        let whole = |operation| Entry { slot, filter, request, operation };
+        let (keys, again): (_, fn(_) -> _) = match operation {
+            Operation::Add(keys) => (keys, Operation::Add),
+            Operation::Remove(keys) => (keys, Operation::Remove),
+            other if slot != SPREAD => {
+                return Self { entry: whole(other), parts: vec![(slot, 0..0)], places: None };
+            }
+            other => {
+                let all = (partition as u16..slots as u16).step_by(partitions as usize);
+                return Self {
+                    entry: whole(other),
+                    parts: all.map(|slot| (slot, 0..0)).collect(),
+                    places: None,
+                };
+            }
         };
-        order.chunk_by(|(one, _), (next, _)| one == next).map(part).collect()
-    };
-    match &entry.operation {
-        Operation::Add(keys) => by_slot(keys, Operation::Add),
-        Operation::Remove(keys) => by_slot(keys, Operation::Remove),
-        other => {
-            let slots = (partition as u16..slots as u16).step_by(partitions as usize);
-            slots.map(|slot| Part { entry: of(slot, other.clone()), places: None, keys_in_all }).collect()
+        if slot != SPREAD {
+            let parts = vec![(slot, 0..keys.len())];
+            return Self { entry: whole(again(keys)), parts, places: None };
+        }
+        let mut order: Vec<(u16, u32)> =
+            (0..).zip(&keys).map(|(n, key)| (key.slot(slots) as u16, n)).collect();
+        order.sort_unstable();
+        let mut parts: Vec<(u16, Range<usize>)> = Vec::new();
+        for (at, (slot, _)) in order.iter().enumerate() {
+            match parts.last_mut() {
+                Some((last, range)) if last == slot => range.end = at + 1,
+                _ => parts.push((*slot, at..at + 1)),
+            }
+        }
+        let sorted = order.iter().map(|(_, place)| keys[*place as usize]).collect();
+        let places = order.iter().map(|(_, place)| *place).collect();
+        Self { entry: whole(again(sorted)), parts, places: Some(places) }
+    }
+
+    /// What is for each slot.
+    pub(super) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        self.parts.iter().map(|(slot, keys)| {
+            let work = match &self.entry.operation {
+                Operation::Add(all) => Work::Add(&all[keys.clone()]),
+                Operation::Remove(all) => Work::Remove(&all[keys.clone()]),
+                other => Work::Other(other),
+            };
+            Part { slot: *slot, work, keys: keys.clone() }
+        })
+    }
+
+    /// Whether it changes what filters there are.
+    pub(super) fn is_change(&self) -> bool {
+        !matches!(self.entry.operation, Operation::Add(_) | Operation::Remove(_))
+    }
+
+    /// Whether it is for several slots.
+    pub(super) fn is_spread(&self) -> bool {
+        self.parts.len() > 1
+    }
+
+    /// Leaves out slots for which there is nothing to do.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(u16) -> bool) {
+        self.parts.retain(|(slot, _)| keep(*slot));
+    }
+
+    fn keys(&self) -> usize {
+        match &self.entry.operation {
+            Operation::Add(keys) | Operation::Remove(keys) => keys.len(),
+            _ => 0,
         }
     }
 }
@@ -59,12 +110,12 @@ pub(super) struct Applied {
 }
 
 impl Applied {
-    pub(super) fn at(position: Position) -> Self {
-        Self { position, ..Self::default() }
+    pub(super) fn at(position: Position, split: &Split) -> Self {
+        Self { position, answers: vec![None; split.keys()], ..Self::default() }
     }
 
     /// Takes in what came of a part.
-    pub(super) fn take(&mut self, part: &Part, outcome: Outcome) {
+    pub(super) fn take(&mut self, split: &Split, part: &Part<'_>, outcome: Outcome) {
         let answers = match outcome {
             Outcome::Added(answers) | Outcome::Removed(answers) => answers,
             Outcome::Full(answers, why) => {
@@ -77,20 +128,17 @@ impl Applied {
             }
             Outcome::Done | Outcome::Passed => return,
         };
-        let Some(places) = &part.places else {
-            self.answers = answers.into_iter().map(Some).collect();
-            self.answers.resize(part.keys_in_all, None);
-            return;
-        };
-        self.answers.resize(part.keys_in_all, None);
-        for (place, answer) in places.iter().zip(answers) {
-            self.answers[*place as usize] = Some(answer);
+        for (at, answer) in part.keys.clone().zip(answers) {
+            let place = split.places.as_ref().map_or(at, |places| places[at] as usize);
+            self.answers[place] = Some(answer);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use umbel_filter::Fingerprint;
+
     use super::*;
     use crate::entry::Request;
 
@@ -100,23 +148,21 @@ mod tests {
             .map(|n| Fingerprint { first: n.wrapping_mul(0x9e37_79b9_7f4a_7c15), second: n })
             .collect();
         let entry = |operation| Entry { filter: 1, slot: SPREAD, request: Request::default(), operation };
-        let parts = split(entry(Operation::Add(keys.clone())), 0, 1, 16);
-        assert_eq!(parts.len(), 16);
-        let mut applied = Applied::at(Position::START);
-        for part in &parts {
-            let Operation::Add(own) = &part.entry.operation else { panic!("{part:?}") };
-            assert!(own.iter().all(|key| key.slot(16) == u32::from(part.entry.slot)));
+        let split = Split::new(entry(Operation::Add(keys.clone())), 0, 1, 16);
+        assert_eq!(split.parts().count(), 16);
+        let mut applied = Applied::at(Position::START, &split);
+        for part in split.parts() {
+            let Work::Add(own) = part.work else { panic!("{part:?}") };
+            assert!(own.iter().all(|key| key.slot(16) == u32::from(part.slot)));
             // An answer that tells which key it is for.
-            applied.take(part, Outcome::Added(own.iter().map(|key| key.second % 3 == 0).collect()));
+            applied.take(&split, &part, Outcome::Added(own.iter().map(|key| key.second % 3 == 0).collect()));
         }
         let expected: Vec<_> = keys.iter().map(|key| Some(key.second % 3 == 0)).collect();
         assert_eq!(applied.answers, expected);
 
         let slots = |partition| {
-            split(entry(Operation::Clear), partition, 3, 8)
-                .iter()
-                .map(|part| part.entry.slot)
-                .collect::<Vec<_>>()
+            let split = Split::new(entry(Operation::Clear), partition, 3, 8);
+            split.parts().map(|part| part.slot).collect::<Vec<_>>()
         };
         assert_eq!([slots(0), slots(1), slots(2)], [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5]]);
     }

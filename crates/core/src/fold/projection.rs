@@ -37,7 +37,7 @@ impl Means {
 
 /// One sized projection of a shard.
 ///
-/// Lookups go on at any time. Changes and copies come one after another: whoever folds the slot makes them.
+/// Lookups go on at any time, and so do copies. Changes come one after another: whoever folds the slot makes them.
 #[derive(Debug)]
 pub struct Projection {
     generation: u32,
@@ -170,7 +170,7 @@ impl Projection {
         new: &mut Vec<bool>,
     ) -> Result<(), umbel_filter::Error> {
         let Some((newest, older)) = self.layers.split_last() else { return Ok(()) };
-        self.save_blocks(keys);
+        let _copy = self.save_blocks(keys);
         let outcome = if older.is_empty() {
             newest.filter.insert_fingerprints(keys, new)
         } else {
@@ -191,7 +191,7 @@ impl Projection {
 
     /// Takes a key out, where there are counters and it seems to be there.
     pub(super) fn remove(&self, key: Fingerprint) -> bool {
-        self.save_blocks(&[key]);
+        let _copy = self.save_blocks(&[key]);
         let removed = self.filters().rev().any(|filter| filter.remove_fingerprint(key).unwrap_or(false));
         if removed && !self.contains(key) {
             let less = |items: u64| Some(items.saturating_sub(1));
@@ -252,10 +252,11 @@ impl Projection {
         self.begin_copy([]);
     }
 
-    /// Copies the blocks that adding or removing these keys may change, if a copy still wants them.
-    fn save_blocks(&self, keys: &[Fingerprint]) {
+    /// Copies the blocks that adding or removing these keys may change, if a copy still wants them. Nobody else copies until the
+    /// keys are in.
+    fn save_blocks(&self, keys: &[Fingerprint]) -> Option<MutexGuard<'_, Copy>> {
         if !self.copying.load(Ordering::Relaxed) {
-            return;
+            return None;
         }
         let mut copy = self.copy();
         let mut touched = Vec::new();
@@ -269,6 +270,7 @@ impl Projection {
             }
         }
         copy.saved.extend(touched.into_iter().map(|place| (place, self.copy_block(place))));
+        Some(copy)
     }
 
     fn copy_block(&self, (layer, block): Place) -> Vec<u8> {

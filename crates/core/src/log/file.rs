@@ -105,6 +105,8 @@ struct Shared {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wake {
     written: bool,
+    /// A segment is filling up, and the next one is not prepared.
+    filling: bool,
     stop: bool,
 }
 
@@ -180,22 +182,24 @@ impl Shared {
                 wake = self.woken.wait(wake).unwrap_or_else(PoisonError::into_inner);
             }
             if let Durability::Interval(interval) = self.durability {
-                let stopped = |wake: &mut Wake| !wake.stop;
-                let waited = self.woken.wait_timeout_while(wake, interval, stopped);
+                let idle = |wake: &mut Wake| !wake.stop && !wake.filling;
+                let waited = self.woken.wait_timeout_while(wake, interval, idle);
                 wake = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             if wake.stop {
                 return;
             }
             wake.written = false;
+            wake.filling = false;
             drop(wake);
+            // Before the syncs, which may take long: whoever fills the segment should not have to wait.
+            self.partitions.iter().for_each(Partition::prepare_spare);
             let mut marked = false;
             for partition in &self.partitions {
                 // A failure closes the partition, and its writers are told.
                 if self.durability != Durability::Os {
                     marked |= partition.sync_and_mark().unwrap_or(false);
                 }
-                partition.prepare_spare();
             }
             wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
             wake.written |= marked;
@@ -216,9 +220,12 @@ impl Log for FileLog {
     async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
         super::check_entries(&entries)?;
         let partition = self.partition(partition)?;
-        let positions = partition.append(&entries)?;
+        let (positions, filling) = partition.append(&entries)?;
         let Some(last) = positions.last() else { return Ok(positions) };
-        self.shared.wake(|wake| wake.written = true);
+        self.shared.wake(|wake| {
+            wake.written = true;
+            wake.filling |= filling;
+        });
         if self.shared.durability == Durability::Always {
             partition.synced(*last).await?;
         }

@@ -51,6 +51,8 @@ struct Writer {
     finished: Vec<Segment>,
     folder_changed: bool,
     spare_ready: bool,
+    /// Whether the next segment was asked for; once is enough, also if there was no space for it.
+    spare_asked: bool,
     last_kind: Kind,
     closed: Option<Error>,
 }
@@ -81,6 +83,7 @@ impl Partition {
             finished: Vec::new(),
             folder_changed: true,
             spare_ready: false,
+            spare_asked: false,
             last_kind: Kind::Mark,
             closed: None,
         };
@@ -119,7 +122,8 @@ impl Partition {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn append(&self, entries: &[Bytes]) -> Result<Vec<Position>> {
+    /// Appends entries; says where they stand, and whether the segment is so full that the next one should be prepared.
+    pub(super) fn append(&self, entries: &[Bytes]) -> Result<(Vec<Position>, bool)> {
         let mut writer = self.lock();
         let mut positions = Vec::with_capacity(entries.len());
         let mut rest = entries;
@@ -136,7 +140,13 @@ impl Partition {
             writer.last_entry = end;
             rest = later;
         }
-        Ok(positions)
+        let filling = !writer.spare_asked && self.wants_spare(&writer);
+        writer.spare_asked |= filling;
+        Ok((positions, filling))
+    }
+
+    fn wants_spare(&self, writer: &Writer) -> bool {
+        !writer.spare_ready && writer.closed.is_none() && writer.room() < self.segment_bytes / 4 * 3
     }
 
     /// How many of these entries the segment takes, which is one or more: if it is full, the next one is begun.
@@ -208,6 +218,7 @@ impl Partition {
             if error.kind() == io::ErrorKind::StorageFull { failed } else { self.seal(writer, &failed) }
         })?;
         writer.spare_ready = false;
+        writer.spare_asked = false;
         writer.folder_changed = true;
         if writer.segments.back().is_some_and(|segment| segment.end.is_none()) {
             if let Err(error) = self.write(writer, &[(Kind::End, &[])]) {
@@ -317,10 +328,7 @@ impl Partition {
 
     /// Prepares the next segment, so that no append has to wait for it. Without space there is none, until it is needed.
     pub(super) fn prepare_spare(&self) {
-        let wanted = {
-            let writer = self.lock();
-            !writer.spare_ready && writer.closed.is_none() && writer.room() < self.segment_bytes / 2
-        };
+        let wanted = self.wants_spare(&self.lock());
         if wanted {
             let prepared = self.prepare(SPARE).is_ok();
             self.lock().spare_ready = prepared;
