@@ -3,11 +3,12 @@
 use crate::step::{self, Failure, command, exists};
 
 /// Fuzz targets, and where each finds recorded input to start from.
-const TARGETS: [(&str, &str); 4] = [
+const TARGETS: [(&str, &str); 5] = [
     ("native", "fixtures/native/v1"),
     ("guava", "fixtures/guava"),
     ("redisbloom", "fixtures/redisbloom"),
     ("redisson", "fixtures/redisson"),
+    ("engine", "fixtures/engine/v1/blobs/slots/0000"),
 ];
 
 pub(crate) fn run(seconds: u32) -> Result<(), Failure> {

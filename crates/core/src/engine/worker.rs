@@ -241,10 +241,21 @@ fn spawn(
     life: impl FnOnce(&Shared, &tokio::runtime::Runtime) + Send + 'static,
 ) -> Result<JoinHandle<()>> {
     let failed = |error: std::io::Error| Error::io(format!("cannot start the thread {name}"), &error);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().on_thread_start(yield_to_others).build();
+    let runtime = runtime.map_err(failed)?;
     let shared = Arc::clone(shared);
     let thread = std::thread::Builder::new().name(name.into());
-    thread.spawn(move || life(&shared, &runtime)).map_err(failed)
+    let life = move || {
+        yield_to_others();
+        life(&shared, &runtime);
+    };
+    thread.spawn(life).map_err(failed)
+}
+
+/// Gives the calling thread less of the processor than those that answer requests, where the system allows it.
+fn yield_to_others() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(None, 10);
 }
 
 impl Shared {

@@ -3,5 +3,6 @@
 mod basics;
 mod crashes;
 mod damage;
+mod golden;
 mod model;
 mod world;
