@@ -44,10 +44,10 @@ pub(super) fn run(
     let mut figures = Vec::new();
     for (sharding, name) in [(Sharding::Everywhere, "sharded"), (Sharding::Whole, "whole")] {
         let home = place.home();
-        // No thread does background work, so that what goes on is known.
-        let engine = home.open(Durability::default())?;
+        // No thread does background work unless it says so, so that what goes on is known.
+        let mut engine = home.open(Durability::default())?;
         let spec = Spec::bloom(capacity, ERROR);
-        let filter = block_on(engine.create(NewFilter { sharding, ..NewFilter::new(name, spec) }))?;
+        let mut filter = block_on(engine.create(NewFilter { sharding, ..NewFilter::new(name, spec) }))?;
         // Keys come again and again: they are logged, folded and archived like others, and the filter does not fill up.
         let some = keys(0..capacity * 2 / 5);
         fill(&engine, &filter, 0..some.len() as u64)?;
@@ -55,10 +55,21 @@ pub(super) fn run(
         for meanwhile in [Meanwhile::Nothing, Meanwhile::Checkpoints, Meanwhile::Growth] {
             progress.step(format!("pauses, {name} filter, meanwhile {meanwhile:?}").to_lowercase());
             block_on(engine.checkpoint())?;
+            if meanwhile != Meanwhile::Nothing {
+                // The engine's own thread makes checkpoints, as fast as it can.
+                let all_the_time = meanwhile == Meanwhile::Checkpoints;
+                drop(engine);
+                let every = if all_the_time { Duration::ZERO } else { Duration::MAX };
+                engine = home.open_with(Durability::default(), every)?;
+                filter = engine.filter(name).ok_or("the filter is gone")?;
+                if all_the_time {
+                    engine.start()?;
+                }
+            }
             let (adds, lookups, rounds) = measure(&engine, &filter, &some, meanwhile, capacity, time)?;
             let during = match meanwhile {
                 Meanwhile::Nothing => "nothing else".to_owned(),
-                Meanwhile::Checkpoints => format!("{rounds} checkpoints"),
+                Meanwhile::Checkpoints => "checkpoints".to_owned(),
                 Meanwhile::Growth => format!("{rounds} growths"),
             };
             let mut figure = |op: &str, quantile: f64, times: &Times, before: Option<&Times>| {
@@ -98,15 +109,9 @@ fn measure(
     std::thread::scope(|scope| {
         let other = scope.spawn(|| -> umbel_core::Result<u64> {
             let mut rounds = 0;
-            while meanwhile != Meanwhile::Nothing && !over.load(Ordering::Relaxed) {
-                match meanwhile {
-                    Meanwhile::Nothing => {}
-                    Meanwhile::Checkpoints => _ = block_on(engine.checkpoint())?,
-                    // To double the size and back, so that it can go on.
-                    Meanwhile::Growth => {
-                        block_on(engine.resize(filter, capacity * (2 - rounds % 2), ERROR))?;
-                    }
-                }
+            while meanwhile == Meanwhile::Growth && !over.load(Ordering::Relaxed) {
+                // To double the size and back, so that it can go on.
+                block_on(engine.resize(filter, capacity * (2 - rounds % 2), ERROR))?;
                 rounds += 1;
             }
             Ok(rounds)

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use umbel_core::Result;
 use umbel_core::blobs::FolderStore;
@@ -54,12 +55,17 @@ pub(super) struct Home(PathBuf);
 impl Home {
     /// Opens an engine with memory enough and a log of that durability.
     pub(super) fn open(&self, durability: Durability) -> Result<Engine> {
+        self.open_with(durability, Settings::default().checkpoint_every)
+    }
+
+    /// With checkpoints as often as this, once the engine's threads are started.
+    pub(super) fn open_with(&self, durability: Durability, checkpoint_every: Duration) -> Result<Engine> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let log = LogSettings { durability, ..LogSettings::new(self.0.join("log")) };
         let log = Arc::new(FileLog::open(&disk, &log)?);
         let blobs = FolderStore::new(disk, self.blobs());
         blobs.remove_leftovers()?;
-        let settings = Settings { memory_bytes: 12 << 30, ..Settings::default() };
+        let settings = Settings { memory_bytes: 12 << 30, checkpoint_every, ..Settings::default() };
         block_on(Engine::builder(settings).with_log(log).with_blobs(Arc::new(blobs)).open())
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Lane {
     queue: Mutex<Vec<Arc<Ticket>>>,
     pub(super) turn: tokio::sync::Mutex<Turn>,
     applied: Mutex<Position>,
+    /// Rounds of checkpoints, with the trim in the end, come one after another.
+    pub(super) checkpoints: tokio::sync::Mutex<()>,
     /// Bytes of entries that were folded, for whoever decides when to make a checkpoint.
     pub(super) folded_bytes: AtomicU64,
 }
@@ -78,6 +80,7 @@ impl Lane {
             queue: Mutex::default(),
             turn: tokio::sync::Mutex::new(Turn { slots, applied, uncertain: true }),
             applied: Mutex::new(applied),
+            checkpoints: tokio::sync::Mutex::default(),
             folded_bytes: AtomicU64::new(0),
         }
     }

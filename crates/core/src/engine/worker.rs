@@ -305,6 +305,7 @@ impl Shared {
 
     async fn checkpoint_lane(&self, partition: u32, done: &mut Done) -> Result<()> {
         let lane = &self.lanes[partition as usize];
+        let _one_at_a_time = lane.checkpoints.lock().await;
         let folded = lane.folded_bytes.load(Ordering::Relaxed);
         let slots = (partition as u16..self.settings.slots as u16).step_by(self.lanes.len());
         let worked = stream::iter(slots).map(|slot| async move {

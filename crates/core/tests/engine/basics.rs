@@ -263,6 +263,45 @@ fn two_engines_on_one_log_agree() {
 }
 
 #[test]
+fn background_threads_and_others_do_the_same_work_at_once() {
+    let disk = MemoryDisk::default();
+    let busy = Settings { checkpoint_every: std::time::Duration::ZERO, ..settings() };
+    let engine = block_on(open_with(&disk, busy)).unwrap();
+    block_on(engine.create(everywhere("f", Spec::counting(100, 0.01)))).unwrap();
+    engine.start().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let engine = &engine;
+            scope.spawn(move || {
+                block_on(async {
+                    for round in 0..40 {
+                        let filter = engine.filter("f").unwrap();
+                        let own = thread * 10_000 + round * 50;
+                        engine.add(&filter, &keys(own..own + 50)).await.unwrap();
+                        assert_eq!(absent(engine, &filter, &keys(own..own + 50)).await, 0);
+                        let removed = engine.remove(&filter, &keys(own..own + 25)).await.unwrap();
+                        assert_eq!(removed.answers, [Some(true); 25]);
+                        if round % 5 == thread {
+                            engine.checkpoint().await.unwrap();
+                        }
+                    }
+                });
+            });
+        }
+    });
+    engine.stop();
+    assert!(engine.failure().is_none(), "{:?}", engine.failure());
+    block_on(async {
+        let engine = reopened(engine, &disk).await;
+        let filter = engine.filter("f").unwrap();
+        for own in (0..3).flat_map(|thread| (0..40).map(move |round| thread * 10_000 + round * 50)) {
+            let counts = engine.verify(&filter, &keys(own..own + 50)).await.unwrap();
+            assert_eq!((&counts[..25], &counts[25..]), (&[0; 25][..], &[1; 25][..]));
+        }
+    });
+}
+
+#[test]
 fn a_deployment_keeps_its_sizes() {
     block_on(async {
         let disk = MemoryDisk::default();
