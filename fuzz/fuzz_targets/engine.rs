@@ -11,7 +11,8 @@ use umbel_filter::{Fingerprint, Limits};
 
 fuzz_target!(|input: (u8, &[u8], Vec<(u8, u8, u8, &[u8])>)| {
     let (magic, content, entries) = input;
-    let magics = [engine::MANIFEST_MAGIC, engine::TRIMMED_MAGIC, engine::DEPLOYMENT_MAGIC, engine::ARRAYS_MAGIC];
+    let magics =
+        [engine::MANIFEST_MAGIC, engine::TRIMMED_MAGIC, engine::DEPLOYMENT_MAGIC, engine::ARRAYS_MAGIC];
     let mut blob = magics[usize::from(magic) % magics.len()].to_vec();
     blob.extend([1, 0]);
     blob.extend(content);
@@ -23,7 +24,12 @@ fuzz_target!(|input: (u8, &[u8], Vec<(u8, u8, u8, &[u8])>)| {
     let limits = Limits { filter_bytes_max: 1 << 20, chain_links_max: 64 };
     let mut state = State::new(0, 4, Means { limits, ..Means::new(Budget::new(1 << 24)) });
     for (number, (operation, filter, session, bytes)) in (1..).zip(entries) {
-        let keys = || bytes.chunks_exact(16).map(|key| Fingerprint::from_bytes(key.try_into().expect("16 bytes"))).collect();
+        let keys = || {
+            bytes
+                .chunks_exact(16)
+                .map(|key| Fingerprint::from_bytes(key.try_into().expect("16 bytes")))
+                .collect()
+        };
         let operation = match operation % 7 {
             0 => Operation::Add(keys()),
             1 => Operation::Remove(keys()),

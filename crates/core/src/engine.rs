@@ -23,7 +23,6 @@ mod requests;
 mod settings;
 mod stored;
 mod trim;
-mod upload;
 mod worker;
 
 use std::sync::Arc;

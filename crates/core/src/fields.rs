@@ -2,6 +2,13 @@
 
 use crate::{Error, Result};
 
+const SUM_BYTES: usize = 4;
+
+/// Puts the checksum behind the content of a small file.
+pub(crate) fn seal(content: &mut Vec<u8>) {
+    content.extend(crc32c::crc32c(content).to_le_bytes());
+}
+
 /// What is left of some stored bytes.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
@@ -12,6 +19,21 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     pub(crate) fn new(bytes: &'a [u8], what: &'a str) -> Self {
         Self { rest: bytes, length: bytes.len(), what }
+    }
+
+    /// The content of a small file that begins with `magic` and a version, and ends with a checksum of all before it.
+    pub(crate) fn checked(bytes: &'a [u8], what: &'a str, magic: [u8; 8], version: u16) -> Result<Self> {
+        let damaged =
+            || Error::Corrupt(format!("{what}: bytes 0 to {}: the checksum does not match", bytes.len()));
+        let (content, sum) = bytes.split_last_chunk::<SUM_BYTES>().ok_or_else(damaged)?;
+        if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
+            return Err(damaged());
+        }
+        let mut fields = Self::new(content, what);
+        if fields.take()? != magic || fields.u16()? != version {
+            return Err(fields.corrupt("another kind of file, or a version that is not known here"));
+        }
+        Ok(fields)
     }
 
     pub(crate) fn corrupt(&self, why: &str) -> Error {

@@ -33,6 +33,7 @@ pub mod log;
 mod position;
 pub mod random;
 pub mod registry;
+mod upload;
 
 pub use error::{Error, Result};
 pub use position::Position;

@@ -34,8 +34,8 @@ pub const SLOTS_MAX: u32 = 4096;
 pub const LAYERS_MAX: usize = 64;
 /// Largest manifest of a slot: it is read and written at once.
 pub const MANIFEST_BYTES_MAX: usize = 256 << 20;
-/// Bytes of a part of a run that is uploaded: stores ask for 5 MiB at least, and some for equal parts.
-pub const RUN_PART_BYTES: usize = 8 << 20;
+/// Bytes of a part of a blob that is uploaded: stores ask for 5 MiB at least, and some for equal parts.
+pub const UPLOAD_PART_BYTES: usize = 8 << 20;
 /// Most pages of a run, 64 GiB: its parts stay under the 10,000 that S3 takes, and its index at 128 MiB.
 pub const RUN_PAGES_MAX: u64 = 1 << 24;
 /// Most sections of a run: far over the filters of a slot, and their table takes 32 MiB at most.

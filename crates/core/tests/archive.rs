@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use support::{Model, Nets, Random, Watched, in_memory, key, scanned, tallies, write};
 use umbel_core::Error;
 use umbel_core::archive::{Cover, Run, RunWriter, Tally, describe, inspect, merge, merged, tally};
-use umbel_core::limits::{RUN_PART_BYTES, RUNS_MERGED_MAX};
+use umbel_core::limits::{RUNS_MERGED_MAX, UPLOAD_PART_BYTES};
 use umbel_filter::Fingerprint;
 
 fn cover(low: u64, high: u64) -> Cover {
@@ -159,7 +159,7 @@ fn many_keys(count: usize) -> Vec<Fingerprint> {
 #[tokio::test]
 async fn large_runs_go_up_in_equal_parts() {
     // The header is the first page of the first part; pages end a page before, at and behind the end of a part.
-    let part_pages = RUN_PART_BYTES / 4096;
+    let part_pages = UPLOAD_PART_BYTES / 4096;
     for (pages, parts) in
         [(100, 0), (part_pages - 2, 2), (part_pages - 1, 2), (part_pages, 2), (2 * part_pages + 7, 3)]
     {
@@ -167,7 +167,7 @@ async fn large_runs_go_up_in_equal_parts() {
         let store: Arc<dyn ObjectStore> = watched.clone();
         let keys = many_keys(pages * 255 - 1);
         let mut writer = RunWriter::create(&store, Path::from("run"), cover(1, 1)).unwrap();
-        writer.begin(8, false).unwrap();
+        writer.begin(8, false).await.unwrap();
         for piece in keys.chunks(100_000) {
             writer.push_keys(piece).await.unwrap();
         }
@@ -176,7 +176,7 @@ async fn large_runs_go_up_in_equal_parts() {
         assert_eq!(footer, 32 + 32 + 8 * pages as u64 + 16);
         let sent = watched.parts();
         assert_eq!(sent.len(), parts, "{pages} pages");
-        assert!(sent.iter().rev().skip(1).all(|bytes| *bytes == RUN_PART_BYTES), "{sent:?}");
+        assert!(sent.iter().rev().skip(1).all(|bytes| *bytes == UPLOAD_PART_BYTES), "{sent:?}");
         run.verify().await.unwrap();
         let opened = inspect(&store, Path::from("run")).await.unwrap();
         assert_eq!(opened, describe(&run));
@@ -200,7 +200,7 @@ async fn a_failed_upload_leaves_nothing() {
         watched.failing_part.store(failing_part, Relaxed);
         let store: Arc<dyn ObjectStore> = watched.clone();
         let mut writer = RunWriter::create(&store, Path::from("run"), cover(1, 1)).unwrap();
-        writer.begin(8, false).unwrap();
+        writer.begin(8, false).await.unwrap();
         let mut failed = None;
         for piece in many_keys(1_200_000).chunks(50_000) {
             if let Err(error) = writer.push_keys(piece).await {
@@ -233,7 +233,7 @@ async fn what_cannot_stand_in_a_run_is_refused() {
     let refuses =
         |result: umbel_core::Result<()>| assert!(matches!(result, Err(Error::Invalid(_))), "{result:?}");
     refuses(writer.push(&[one(1, 1)]).await);
-    writer.begin(5, true).unwrap();
+    writer.begin(5, true).await.unwrap();
     writer.push(&[one(5, 1)]).await.unwrap();
     writer.push(&[]).await.unwrap();
     refuses(writer.push(&[one(5, 1)]).await);
@@ -243,10 +243,10 @@ async fn what_cannot_stand_in_a_run_is_refused() {
     refuses(writer.push(&[one(6, 0)]).await);
     refuses(writer.push_keys(&[key(6, 0)]).await);
     writer.push(&[one(6, -4)]).await.unwrap();
-    refuses(writer.begin(5, true));
-    refuses(writer.begin(4, true));
-    writer.begin(6, true).unwrap();
-    writer.begin(7, false).unwrap();
+    refuses(writer.begin(5, true).await);
+    refuses(writer.begin(4, true).await);
+    writer.begin(6, true).await.unwrap();
+    writer.begin(7, false).await.unwrap();
     refuses(writer.push(&[one(1, 2)]).await);
     refuses(writer.push(&[one(1, -1)]).await);
     writer.push(&[one(1, 1)]).await.unwrap();

@@ -75,7 +75,7 @@ async fn merge_into(
     oldest_included: bool,
 ) -> Result<()> {
     for Planned { filter, counted, inputs: sources } in sections {
-        writer.begin(*filter, *counted)?;
+        writer.begin(*filter, *counted).await?;
         let sources = sources.iter().map(|at| &inputs[*at]);
         if *counted {
             let mut merging = Merging::<Tally>::new(sources, *filter);

@@ -20,11 +20,11 @@ use super::Shared;
 use super::lane::Slot;
 use super::manifest::{Manifest, StoredFilter};
 use super::stored::{BlockAt, Stored, StoredLayer, block_header, header};
-use super::upload::Upload;
 use crate::archive::{Cover, Run, RunWriter, Tally, tally};
 use crate::definition::Definition;
 use crate::fold::{Newest, Place, Projection};
 use crate::limits::MANIFEST_BYTES_MAX;
+use crate::upload::Upload;
 use crate::{Error, Position, Result};
 
 /// Blocks that are copied while changes of the array wait: some ten microseconds.
@@ -163,7 +163,7 @@ impl Shared {
     /// Copies the changed blocks into one blob, reads them back, and says where everything is then.
     async fn write_arrays(&self, cut: &Cut, blob: &str) -> Result<Vec<Stored>> {
         let name: Arc<str> = Arc::from(blob);
-        let mut upload = Upload::new(Arc::clone(&self.blobs), blob);
+        let mut upload = Upload::new(Arc::clone(&self.blobs), Path::from(blob));
         let mut all = Vec::new();
         for shard in &cut.shards {
             let mut stored = shard.stored.clone();
@@ -207,11 +207,11 @@ impl Shared {
         for shard in cut.shards.iter().filter(|shard| !shard.parts.is_empty()) {
             match gather(&shard.parts) {
                 Gathered::Keys(keys) => {
-                    writer.begin(shard.id, false)?;
+                    writer.begin(shard.id, false).await?;
                     writer.push_keys(&keys).await?;
                 }
                 Gathered::Tallies(tallies) => {
-                    writer.begin(shard.id, true)?;
+                    writer.begin(shard.id, true).await?;
                     writer.push(&tallies).await?;
                 }
             }

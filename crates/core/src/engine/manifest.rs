@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::stored::{BlockAt, Stored, StoredLayer};
 use crate::definition::Definition;
-use crate::fields::Fields;
+use crate::fields::{Fields, seal};
 use crate::limits::{LAYERS_MAX, MANIFEST_BYTES_MAX};
 use crate::{Error, Position, Result};
 
@@ -14,7 +14,6 @@ pub const MAGIC: [u8; 8] = *b"\x89UMBMAN\n";
 const VERSION: u16 = 1;
 /// In place of a blob's number: the block is all zeros.
 const NOWHERE: u32 = u32::MAX;
-const SUM_BYTES: usize = 4;
 
 /// A checkpoint of a slot: everything that it was at one position.
 #[derive(Debug)]
@@ -85,7 +84,7 @@ impl Manifest {
                 });
             });
         }
-        out.extend(crc32c::crc32c(&out).to_le_bytes());
+        seal(&mut out);
         if out.len() > MANIFEST_BYTES_MAX {
             return Err(Error::Invalid(format!(
                 "a manifest of {} bytes; at most {MANIFEST_BYTES_MAX}",
@@ -97,17 +96,7 @@ impl Manifest {
 
     /// Reads what [`encode`](Self::encode) gave; `name` is for messages.
     pub(super) fn decode(bytes: &[u8], name: &str) -> Result<Self> {
-        let corrupt = |why: &str| Error::Corrupt(format!("{name}: {why}"));
-        let Some((content, sum)) = bytes.split_last_chunk::<SUM_BYTES>() else {
-            return Err(corrupt("byte 0: it is shorter than any manifest"));
-        };
-        if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
-            return Err(corrupt(&format!("bytes 0 to {}: the checksum does not match", content.len())));
-        }
-        let mut fields = Fields::new(content, name);
-        if fields.take()? != MAGIC || fields.u16()? != VERSION {
-            return Err(corrupt("byte 0: not a manifest of a version that is known here"));
-        }
+        let mut fields = Fields::checked(bytes, name, MAGIC, VERSION)?;
         let slot = fields.u16()?;
         fields.u32()?;
         let number = fields.u64()?;

@@ -16,7 +16,7 @@ use super::stored::Stored;
 use crate::archive::Run;
 use crate::definition::Definition;
 use crate::entry::{Entry, Operation, Request};
-use crate::fields::Fields;
+use crate::fields::{Fields, seal};
 use crate::fold::{Means, Shard, State};
 use crate::log::Log;
 use crate::{Error, Position, Result};
@@ -35,7 +35,7 @@ pub(super) async fn check_deployment(blobs: &dyn ObjectStore, slots: u32, partit
     bytes.extend([0; 2]);
     bytes.extend(slots.to_le_bytes());
     bytes.extend(partitions.to_le_bytes());
-    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    seal(&mut bytes);
     match blobs.head(&Path::from(DEPLOYMENT)).await {
         Ok(_) => {}
         Err(object_store::Error::NotFound { .. }) => return put_new(blobs, DEPLOYMENT, bytes).await,
@@ -54,16 +54,7 @@ pub(super) async fn check_deployment(blobs: &dyn ObjectStore, slots: u32, partit
 
 /// The slots and partitions of a deployment.
 pub(super) fn decode_deployment(bytes: &[u8]) -> Result<(u32, u32)> {
-    let damaged =
-        || Error::Corrupt(format!("{DEPLOYMENT}: bytes 0 to {}: the checksum does not match", bytes.len()));
-    let (content, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
-    if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
-        return Err(damaged());
-    }
-    let mut fields = Fields::new(content, DEPLOYMENT);
-    if fields.take()? != MAGIC || fields.u16()? != VERSION {
-        return Err(fields.corrupt("not a deployment of a version that is known here"));
-    }
+    let mut fields = Fields::checked(bytes, DEPLOYMENT, MAGIC, VERSION)?;
     fields.u16()?;
     let sizes = (fields.u32()?, fields.u32()?);
     fields.end()?;

@@ -11,7 +11,7 @@ use object_store::path::Path;
 use super::Shared;
 use super::checkpoint::{put_new, read};
 use super::lane::Slot;
-use crate::fields::Fields;
+use crate::fields::{Fields, seal};
 use crate::{Error, Position, Result};
 
 /// The first bytes of a record of trimming.
@@ -50,21 +50,12 @@ impl Trimmed {
             out.extend(slot.to_le_bytes());
             out.extend(checkpoint.to_le_bytes());
         }
-        out.extend(crc32c::crc32c(&out).to_le_bytes());
+        seal(&mut out);
         out
     }
 
     pub(super) fn decode(bytes: &[u8], name: &str) -> Result<Self> {
-        let damaged =
-            || Error::Corrupt(format!("{name}: bytes 0 to {}: the checksum does not match", bytes.len()));
-        let (content, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
-        if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
-            return Err(damaged());
-        }
-        let mut fields = Fields::new(content, name);
-        if fields.take()? != MAGIC || fields.u16()? != VERSION {
-            return Err(fields.corrupt("not a record of trimming of a version that is known here"));
-        }
+        let mut fields = Fields::checked(bytes, name, MAGIC, VERSION)?;
         fields.u16()?;
         let (partition, number) = (fields.u32()?, fields.u64()?);
         let upto = Position::from_bytes(fields.take()?);

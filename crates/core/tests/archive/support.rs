@@ -64,7 +64,7 @@ impl Random {
 pub(crate) async fn write(store: &Arc<dyn ObjectStore>, path: &str, cover: Cover, model: &Model) -> Run {
     let mut writer = RunWriter::create(store, Path::from(path), cover).unwrap();
     for (filter, (counted, nets)) in model {
-        writer.begin(*filter, *counted).unwrap();
+        writer.begin(*filter, *counted).await.unwrap();
         for piece in tallies(nets).chunks(97) {
             if *counted || piece.len() % 2 == 0 {
                 writer.push(piece).await.unwrap();
