@@ -13,8 +13,8 @@ use crate::fields::Fields;
 use crate::fold::{Layer, Means, Place, Projection};
 use crate::{Error, Result};
 
-/// Bytes that are read from a blob at once.
-const READ_BYTES: u64 = 8 << 20;
+/// Bytes that are read from a blob at once: they are still in the cache when they are checked and loaded.
+const READ_BYTES: u64 = 1 << 20;
 /// The first bytes of a blob with arrays.
 pub const MAGIC: [u8; 8] = *b"\x89UMBARR\n";
 const VERSION: u16 = 1;
@@ -127,8 +127,8 @@ async fn read_blocks(
             let ((_, first), (_, last)) = (run[part.start], run[part.end - 1]);
             let range = first.offset..last.offset + u64::from(last.length);
             let path = Path::from(&*first.blob);
-            let bytes = match blobs.get_range(&path, range.clone()).await {
-                Ok(bytes) => bytes,
+            let bytes = match blobs.get_ranges(&path, std::slice::from_ref(&range)).await {
+                Ok(bytes) => bytes.into_iter().next().unwrap_or_default(),
                 Err(error) => {
                     // Some stores say no more than that they failed.
                     let length = blobs.head(&path).await.map_or(range.end, |found| found.size);
