@@ -26,6 +26,7 @@ mod trim;
 mod worker;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::try_join_all;
 use object_store::ObjectStore;
@@ -270,6 +271,9 @@ impl Shared {
     /// Counts the keys of a filter after an entry was folded.
     fn count(&self, filter: u64, operation: &Operation, new_keys: u64) {
         let Some(handle) = self.directory.numbered(filter) else { return };
+        if let Operation::Remove(keys) = operation {
+            handle.removals.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        }
         if !matches!(operation, Operation::Add(_)) {
             return handle.recount();
         }

@@ -18,6 +18,9 @@ use crate::{Error, Result};
 /// Fingerprints that are folded into the next generation while nothing else happens in the lane: less than a millisecond.
 const LAST_FINGERPRINTS: usize = 4096;
 
+/// Fewer removals than this wear no filter.
+const REMOVALS_MIN: u64 = 1000;
+
 impl Shared {
     /// Whether a filter is so full that it is time for the next size.
     pub(super) fn is_due(&self, handle: &Handle) -> bool {
@@ -25,6 +28,14 @@ impl Shared {
         let fill = u128::from(handle.items()) * 100;
         self.grows(&definition)
             && fill >= u128::from(definition.spec.capacity) * u128::from(self.settings.grow_at_percent)
+    }
+
+    /// Whether so many keys were removed that counters which were stuck are worth being freed.
+    pub(super) fn is_worn(&self, handle: &Handle) -> bool {
+        let definition = handle.definition();
+        let fits = handle.items() <= definition.spec.capacity;
+        let removals = handle.removals.load(Ordering::Relaxed);
+        definition.retain && fits && removals > definition.spec.capacity.max(REMOVALS_MIN)
     }
 
     /// Whether growth is our business: a chain of sub-filters does it by itself.
@@ -89,6 +100,7 @@ impl Shared {
             while !self.build_shard(slot, handle.id()).await? {}
         }
         handle.recount();
+        handle.removals.store(0, Ordering::Relaxed);
         Ok(())
     }
 

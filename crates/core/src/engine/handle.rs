@@ -50,6 +50,8 @@ pub struct Handle {
     room: AtomicU64,
     /// Elements that somebody wants to add at once.
     pub(super) wanted: AtomicU64,
+    /// Keys that were removed since the arrays were built.
+    pub(super) removals: AtomicU64,
 }
 
 /// A shard as readers see it.
@@ -82,6 +84,7 @@ impl Handle {
             growing: tokio::sync::Mutex::default(),
             room: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
         }
     }
 

@@ -277,6 +277,11 @@ impl Shared {
                     Ok(()) => grown += 1,
                     Err(error) => _ = failure.get_or_insert(error),
                 }
+            } else if self.is_worn(filter) {
+                let spec = filter.definition().spec;
+                if let Err(error) = self.resize(filter, spec.capacity, spec.error).await {
+                    failure.get_or_insert(error);
+                }
             }
         }
         lock(&self.work.counted).retain(|id, _| self.directory.numbered(*id).is_some());

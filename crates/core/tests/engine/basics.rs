@@ -124,6 +124,29 @@ fn filters_shrink_and_become_stricter() {
 }
 
 #[test]
+fn filters_are_built_anew_after_many_removals() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let engine = open(&disk).await.unwrap();
+        let filter = engine.create(everywhere("f", Spec::counting(1_000, 0.001))).await.unwrap();
+        // A counter that reached its end stays there, however often the key is removed.
+        let often = vec![key(1); 20];
+        engine.add(&filter, &often).await.unwrap();
+        engine.remove(&filter, &often).await.unwrap();
+        assert_eq!(absent(&engine, &filter, &[key(1)]).await, 0);
+        engine.maintain().await.unwrap();
+        assert_eq!(filter.definition().generation, 0, "a few removals are no reason");
+        for _ in 0..4 {
+            engine.add(&filter, &keys(100..400)).await.unwrap();
+            engine.remove(&filter, &keys(100..400)).await.unwrap();
+        }
+        engine.maintain().await.unwrap();
+        assert_eq!(filter.definition().generation, 1);
+        assert_eq!(absent(&engine, &filter, &[key(1)]).await, 1);
+    });
+}
+
+#[test]
 fn fixed_filters_refuse_when_they_are_full() {
     block_on(async {
         let disk = MemoryDisk::default();
