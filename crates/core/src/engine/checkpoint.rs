@@ -74,6 +74,21 @@ struct Live {
     changed: Vec<Place>,
 }
 
+impl Live {
+    /// The blocks are in a checkpoint that counts.
+    fn stored(mut self) {
+        self.changed.clear();
+    }
+}
+
+/// Blocks of a checkpoint that failed or was given up are still to be written.
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.projection.end_copy();
+        self.projection.mark_dirty(self.changed.drain(..));
+    }
+}
+
 pub(super) fn folder(slot: u16) -> String {
     format!("slots/{slot:04}")
 }
@@ -99,36 +114,26 @@ impl Shared {
             }
             cut(slot, position)
         };
-        let written = self.write_cut(&cut).await;
+        let (manifest, run) = self.write_cut(&cut).await?;
         let mut turn = lane.turn.lock().await;
         let Some(slot) = turn.slot(self, number) else { return Ok(false) };
-        match written {
-            Ok((manifest, run)) => {
-                slot.runs.extend(run);
-                let forgotten = keep_newest(slot, &manifest);
-                for (shard, filter) in cut.shards.into_iter().zip(manifest.filters) {
-                    let Some(now) = slot.state.shard_mut(shard.id) else {
-                        slot.stored.remove(&shard.id);
-                        continue;
-                    };
-                    now.archived(&shard.parts);
-                    // What was on disk all the time is where it was, and may be in memory now.
-                    if shard.live.is_some() {
-                        slot.stored.insert(shard.id, filter.stored);
-                    }
-                }
-                drop(turn);
-                self.remove(number, forgotten).await;
-                Ok(true)
-            }
-            Err(error) => {
-                for live in cut.shards.into_iter().filter_map(|shard| shard.live) {
-                    live.projection.end_copy();
-                    live.projection.mark_dirty(live.changed);
-                }
-                Err(error)
+        slot.runs.extend(run);
+        let forgotten = keep_newest(slot, &manifest);
+        for (shard, filter) in cut.shards.into_iter().zip(manifest.filters) {
+            let Some(now) = slot.state.shard_mut(shard.id) else {
+                slot.stored.remove(&shard.id);
+                continue;
+            };
+            now.archived(&shard.parts);
+            // What was on disk all the time is where it was, and may be in memory now.
+            if let Some(live) = shard.live {
+                live.stored();
+                slot.stored.insert(shard.id, filter.stored);
             }
         }
+        drop(turn);
+        self.remove(number, forgotten).await;
+        Ok(true)
     }
 
     /// Writes everything of a cut, and the manifest last.

@@ -12,7 +12,10 @@ use umbel_core::log::{FileLog, Log};
 use umbel_core::{Error, Position};
 use umbel_filter::Spec;
 
-use crate::world::{PARTITIONS, blobs_on, everywhere, key, keys, log_on, open_on, run, settings, settle};
+use crate::world::{
+    PARTITIONS, absent, blobs_on, everywhere, key, keys, log_on, open, open_on, reopened, run, settings,
+    settle,
+};
 
 /// An engine and the log below it.
 struct Alive {
@@ -172,6 +175,46 @@ fn check_disk(
         assert_eq!(folded, digests, "{place} comes to something else");
         true
     })
+}
+
+/// A checkpoint that is given up half-way leaves nothing behind that the next one relies on.
+#[test]
+fn checkpoints_can_be_given_up_anywhere() {
+    use std::pin::pin;
+    use std::task::Poll;
+
+    let disk = MemoryDisk::default();
+    let mut engine = run(open(&disk)).unwrap();
+    let spread = NewFilter {
+        sharding: umbel_core::engine::Sharding::Everywhere,
+        ..NewFilter::new("f", Spec::bloom(200_000, 0.001))
+    };
+    run(engine.create(spread)).unwrap();
+    for round in 0..60 {
+        let filter = engine.filter("f").unwrap();
+        let new = keys(round * 500..round * 500 + 500);
+        run(engine.add(&filter, &new)).unwrap();
+        let finished = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+            let mut checkpoint = pin!(engine.checkpoint());
+            let mut polls = 0;
+            std::future::poll_fn(|context| {
+                if checkpoint.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(true);
+                }
+                context.waker().wake_by_ref();
+                std::thread::sleep(std::time::Duration::from_micros(200));
+                polls += 1;
+                if polls > round { Poll::Ready(false) } else { Poll::Pending }
+            })
+            .await
+        });
+        if !finished && round % 3 == 0 {
+            run(engine.checkpoint()).unwrap();
+            engine = run(reopened(engine, &disk));
+        }
+        let filter = engine.filter("f").unwrap();
+        assert_eq!(run(absent(&engine, &filter, &keys(0..round * 500 + 500))), 0, "round {round}");
+    }
 }
 
 /// Runs an action with each of its operations failing.
