@@ -8,10 +8,11 @@ use crate::step::{Failure, command, exists, output, run};
 const SIDE_WORKSPACES: [&str; 2] = ["bench/Cargo.toml", "fuzz/Cargo.toml"];
 
 /// Which of our crates each of them may depend on.
-const DIRECTIONS: [(&str, &[&str]); 4] = [
+const DIRECTIONS: [(&str, &[&str]); 5] = [
     ("umbel-filter", &[]),
     ("umbel-core", &["umbel-filter"]),
-    ("umbel", &["umbel-filter", "umbel-core"]),
+    ("umbel-server", &["umbel-filter", "umbel-core"]),
+    ("umbel", &["umbel-filter", "umbel-core", "umbel-server"]),
     ("xtask", &[]),
 ];
 
