@@ -3,6 +3,7 @@
 mod inspect;
 mod plan;
 mod report;
+mod serve;
 mod units;
 
 use std::process::ExitCode;
@@ -20,12 +21,14 @@ struct Arguments {
 enum Command {
     Plan(plan::Arguments),
     Inspect(inspect::Arguments),
+    Serve(serve::Arguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

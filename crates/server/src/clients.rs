@@ -1,0 +1,212 @@
+//! Who is connected.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use futures_util::task::AtomicWaker;
+
+use crate::commands::table::Id;
+
+/// Bytes of lines that wait for a client who watches others. One who does not read them is cut off.
+const WATCHED_BYTES_MAX: usize = 4 << 20;
+
+/// A connection, as others see it.
+#[derive(Debug)]
+pub struct Client {
+    /// Its number; no other connection ever has it.
+    pub id: u64,
+    /// Where it comes from.
+    pub address: SocketAddr,
+    /// Where it came to.
+    pub local_address: SocketAddr,
+    /// When it came.
+    pub since: Instant,
+    about: Mutex<About>,
+    /// Milliseconds after `since` at which it last sent something.
+    last_active: AtomicU64,
+    last_command: AtomicU16,
+    killed: AtomicBool,
+    /// Whether it has no more than read its last reply, for whoever ends idle connections.
+    pub(crate) watches: AtomicBool,
+    watched: Mutex<Vec<u8>>,
+    waker: AtomicWaker,
+}
+
+/// What a client says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Its name.
+    pub name: String,
+    /// Who it is.
+    pub user: String,
+    /// Its library.
+    pub library: String,
+    /// The version of its library.
+    pub library_version: String,
+    /// Whether it speaks version 3 of the protocol.
+    pub resp3: bool,
+    /// How many commands it has collected, if any.
+    pub collected: Option<usize>,
+}
+
+impl Client {
+    /// What the client says of itself.
+    pub fn about(&self) -> MutexGuard<'_, About> {
+        self.about.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what the client does now.
+    pub(crate) fn is_active(&self, now: Instant, command: Option<Id>) {
+        let since = now.saturating_duration_since(self.since).as_millis() as u64;
+        self.last_active.store(since, Ordering::Relaxed);
+        if let Some(command) = command {
+            self.last_command.store(command as u16, Ordering::Relaxed);
+        }
+    }
+
+    /// For how long it has sent nothing.
+    pub fn idle(&self, now: Instant) -> Duration {
+        let active = Duration::from_millis(self.last_active.load(Ordering::Relaxed));
+        now.saturating_duration_since(self.since).saturating_sub(active)
+    }
+
+    /// The last command that it sent.
+    pub fn last_command(&self) -> &'static str {
+        let number = usize::from(self.last_command.load(Ordering::Relaxed));
+        crate::commands::table::TABLE.get(number).map_or("NULL", |row| row.name)
+    }
+
+    /// Ends the connection.
+    pub fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Whether the connection is to end.
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire)
+    }
+
+    /// Wakes this one when something changes.
+    pub(crate) fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    /// Sends a line to a client who watches.
+    fn show(&self, line: &[u8]) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if watched.len() + line.len() > WATCHED_BYTES_MAX {
+            drop(watched);
+            return self.kill();
+        }
+        watched.extend_from_slice(line);
+        drop(watched);
+        self.waker.wake();
+    }
+
+    /// Takes the lines that wait.
+    pub(crate) fn take_watched(&self) -> Vec<u8> {
+        std::mem::take(&mut self.watched.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether lines wait.
+    pub(crate) fn has_watched(&self) -> bool {
+        self.watches.load(Ordering::Relaxed)
+            && !self.watched.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub struct Clients {
+    last_id: AtomicU64,
+    all: Mutex<BTreeMap<u64, Arc<Client>>>,
+    watching: AtomicUsize,
+    /// Connections that were ever made.
+    pub received: AtomicU64,
+    /// Connections that were one too many.
+    pub rejected: AtomicU64,
+}
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a client in, unless there are so many already.
+    pub fn enter(&self, address: SocketAddr, local_address: SocketAddr, now: Instant, most: usize) -> Option<Arc<Client>> {
+        let mut all = self.lock();
+        if all.len() >= most {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.received.fetch_add(1, Ordering::Relaxed);
+        let client = Arc::new(Client {
+            id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
+            address,
+            local_address,
+            since: now,
+            about: Mutex::new(About { user: "default".into(), ..About::default() }),
+            last_active: AtomicU64::new(0),
+            last_command: AtomicU16::new(u16::MAX),
+            killed: AtomicBool::new(false),
+            watches: AtomicBool::new(false),
+            watched: Mutex::default(),
+            waker: AtomicWaker::new(),
+        });
+        all.insert(client.id, Arc::clone(&client));
+        Some(client)
+    }
+
+    /// Forgets a client.
+    pub fn leave(&self, client: &Client) {
+        self.lock().remove(&client.id);
+        self.unwatch(client);
+    }
+
+    /// All of them, oldest first.
+    pub fn all(&self) -> Vec<Arc<Client>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Shows a client what others do.
+    pub fn watch(&self, client: &Client) {
+        if !client.watches.swap(true, Ordering::AcqRel) {
+            self.watching.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Shows it no more.
+    pub fn unwatch(&self, client: &Client) {
+        if client.watches.swap(false, Ordering::AcqRel) {
+            self.watching.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether anybody watches.
+    #[inline]
+    pub fn are_watched(&self) -> bool {
+        self.watching.load(Ordering::Relaxed) > 0
+    }
+
+    /// Shows a line to all who watch.
+    pub fn show(&self, line: &[u8]) {
+        for client in self.all().iter().filter(|client| client.watches.load(Ordering::Relaxed)) {
+            client.show(line);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! `CF.*`: filters from which items can be taken out again. RedisBloom's are cuckoo filters, ours count.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use umbel_core::definition::Growth;
+use umbel_core::engine::{Answer, Handle, NewFilter};
+use umbel_filter::{Fingerprint, Spec};
+
+use super::arguments::{Words, integer, is};
+use super::{Outcome, Refusal, bf, cannot_tell, check_kind, filter_of};
+use crate::names::name_of;
+use crate::resp::Command;
+use crate::session::Session;
+
+const BUCKET_SIZE: u64 = 2;
+const MAX_ITERATIONS: u64 = 20;
+const EXPANSION: u64 = 1;
+
+/// What a filter is made of. A counting filter has no buckets and moves nothing about; what a client asked for is remembered and told.
+#[derive(Clone, Copy, Debug)]
+pub struct Making {
+    capacity: u64,
+    bucket_size: u64,
+    max_iterations: u64,
+    expansion: u64,
+}
+
+impl Making {
+    fn of(session: &Session) -> Self {
+        Self {
+            capacity: session.node.defaults().cuckoo_capacity,
+            bucket_size: BUCKET_SIZE,
+            max_iterations: MAX_ITERATIONS,
+            expansion: EXPANSION,
+        }
+    }
+
+    fn filter(&self, session: &Session, key: &[u8]) -> NewFilter {
+        let defaults = session.node.defaults();
+        let spec = Spec::counting(self.capacity, defaults.cuckoo_error).family(defaults.family);
+        let growth = match self.expansion {
+            0 => Growth::Fixed,
+            // An expansion of one adds as much again.
+            expansion => Growth::Percent(expansion.clamp(2, 32_768) as u32 * 100),
+        };
+        NewFilter { growth, ..NewFilter::new(name_of(key), spec) }
+    }
+}
+
+/// Makes a filter, unless somebody else just did.
+pub async fn make(session: &Session, key: &[u8], making: Option<Making>) -> Outcome<Arc<Handle>> {
+    let making = making.unwrap_or_else(|| Making::of(session));
+    bf::make_unless_made(session, key, making.filter(session, key), true).await
+}
+
+/// `CF.RESERVE key capacity [BUCKETSIZE b] [MAXITERATIONS i] [EXPANSION x]`
+pub async fn reserve(session: &mut Session, command: Command<'_>) -> Outcome {
+    let capacity = integer(command.get(2)).ok_or("Bad capacity")?;
+    let mut making = Making::of(session);
+    let mut words = Words::from(command, 3);
+    while let Some(word) = words.next() {
+        let wrong = || Refusal::from("ERR wrong number of arguments for 'cf.reserve' command");
+        let value = words.next().ok_or_else(wrong)?;
+        let (name, range, into) = if is(word, "BUCKETSIZE") {
+            ("BUCKETSIZE", 1..=255, &mut making.bucket_size)
+        } else if is(word, "MAXITERATIONS") {
+            ("MAXITERATIONS", 1..=65_535, &mut making.max_iterations)
+        } else if is(word, "EXPANSION") {
+            ("EXPANSION", 0..=32_768, &mut making.expansion)
+        } else {
+            return Err("Unknown argument received".into());
+        };
+        let value = integer(value).ok_or_else(|| format!("Couldn't parse {name}"))?;
+        if !range.contains(&value) {
+            return Err(format!("{name}: value must be an integer between {} and {}, inclusive.", range.start(), range.end()).into());
+        }
+        *into = value.unsigned_abs();
+    }
+    making.capacity = check_capacity(capacity, making.bucket_size)?;
+    let key = command.get(1);
+    if let Some(filter) = session.node.engine.filter(&name_of(key)) {
+        check_kind(&filter, true)?;
+        return Err("ERR item exists".into());
+    }
+    let new = making.filter(session, key);
+    bf::create(session, key, new).await
+}
+
+fn check_capacity(capacity: i64, bucket_size: u64) -> Outcome<u64> {
+    match u64::try_from(capacity) {
+        Ok(capacity) if capacity >= bucket_size * 2 => Ok(capacity),
+        _ => Err("Capacity must be at least (BucketSize * 2)".into()),
+    }
+}
+
+/// `CF.ADD key item`, `CF.ADDNX key item`, where they stand alone.
+pub async fn add(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = existing_or_made(session, command.get(1), None).await?;
+    let unique = command.get(0).len() == "CF.ADDNX".len();
+    match add_items(session, &filter, command, 2, unique).await?[..] {
+        [Some(added)] => session.reply.boolean(added),
+        _ => return Err("Filter is full".into()),
+    }
+    Ok(())
+}
+
+/// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item...`, `CF.INSERTNX ...`
+pub async fn insert(session: &mut Session, command: Command<'_>) -> Outcome {
+    let unique = command.get(0).len() == "CF.INSERTNX".len();
+    let wrong = || Refusal::from(format!("ERR wrong number of arguments for 'cf.insert{}' command", if unique { "nx" } else { "" }));
+    let mut making = Making::of(session);
+    let mut creates = true;
+    let mut words = Words::from(command, 2);
+    loop {
+        let word = words.next().ok_or_else(wrong)?;
+        if is(word, "ITEMS") {
+            break;
+        } else if is(word, "CAPACITY") {
+            let capacity = integer(words.next().ok_or_else(wrong)?).ok_or("Bad capacity")?;
+            making.capacity = check_capacity(capacity, BUCKET_SIZE)?;
+        } else if is(word, "NOCREATE") {
+            creates = false;
+        } else {
+            return Err("Unknown argument received".into());
+        }
+    }
+    if words.left() == 0 {
+        return Err(wrong());
+    }
+    let filter = if creates {
+        existing_or_made(session, command.get(1), Some(making)).await?
+    } else {
+        filter_of(session, command.get(1), true)?
+    };
+    let added = add_items(session, &filter, command, words.at(), unique).await?;
+    session.reply.array(added.len());
+    for added in added {
+        match added {
+            Some(added) if unique => session.reply.integer(i64::from(added)),
+            Some(_) => session.reply.integer(1),
+            None => session.reply.integer(-1),
+        }
+    }
+    Ok(())
+}
+
+async fn existing_or_made(session: &Session, key: &[u8], making: Option<Making>) -> Outcome<Arc<Handle>> {
+    match session.node.engine.filter(&name_of(key)) {
+        Some(filter) => check_kind(&filter, true).map(|()| filter),
+        None => make(session, key, making).await,
+    }
+}
+
+/// For each item, whether it was added; nothing if the filter was too full.
+async fn add_items(
+    session: &Session,
+    filter: &Arc<Handle>,
+    command: Command<'_>,
+    first: usize,
+    unique: bool,
+) -> Outcome<Vec<Option<bool>>> {
+    let keys: Vec<Fingerprint> = command.from(first).map(|item| filter.hasher().fingerprint(item)).collect();
+    let engine = &session.node.engine;
+    if !unique {
+        let written = engine.add(filter, &keys).await?;
+        return Ok(written.answers.into_iter().map(|answer| answer.map(|_| true)).collect());
+    }
+    let _turn = session.node.unique(filter.id()).lock().await;
+    let there = engine.contains(filter, &keys, None).await?;
+    if there.contains(&Answer::Unknown) {
+        return Err(cannot_tell(command.get(1)));
+    }
+    let mut seen = HashSet::new();
+    let is_fresh: Vec<bool> =
+        keys.iter().zip(&there).map(|(key, there)| *there == Answer::Absent && seen.insert(*key)).collect();
+    let fresh: Vec<Fingerprint> = keys.iter().zip(&is_fresh).filter(|(_, fresh)| **fresh).map(|(key, _)| *key).collect();
+    let mut answers = engine.add(filter, &fresh).await?.answers.into_iter();
+    let answer = |fresh: bool| if fresh { answers.next().flatten().map(|_| true) } else { Some(false) };
+    Ok(is_fresh.into_iter().map(answer).collect())
+}
+
+/// `CF.EXISTS key item`, `CF.MEXISTS key item...`, where they stand alone.
+pub async fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
+    bf::look_up(session, command, true).await
+}
+
+/// `CF.DEL key item`: only what was added is taken out, so nothing else can vanish with it.
+pub async fn del(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = match session.node.engine.filter(&name_of(command.get(1))) {
+        Some(filter) => check_kind(&filter, true).map(|()| filter)?,
+        None => return Err("Not found".into()),
+    };
+    let key = filter.hasher().fingerprint(command.get(2));
+    let written = session.node.engine.remove(&filter, &[key]).await?;
+    session.reply.boolean(written.answers == [Some(true)]);
+    Ok(())
+}
+
+/// `CF.COUNT key item`: exact where the filter keeps its keys, an upper bound where not.
+pub async fn count(session: &mut Session, command: Command<'_>) -> Outcome {
+    let Some(filter) = session.node.engine.filter(&name_of(command.get(1))) else {
+        session.reply.integer(0);
+        return Ok(());
+    };
+    check_kind(&filter, true)?;
+    let key = filter.hasher().fingerprint(command.get(2));
+    let count = if filter.definition().retain {
+        session.node.engine.verify(&filter, &[key]).await?.first().copied().unwrap_or_default()
+    } else {
+        session.node.engine.contains(&filter, &[key], None).await?;
+        let projection = filter.projection(filter.slot(key)).ok_or_else(|| cannot_tell(command.get(1)))?;
+        projection.count(key)
+    };
+    session.reply.count(count);
+    Ok(())
+}
+
+/// `CF.INFO key`
+pub fn info(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = filter_of(session, command.get(1), true)?;
+    let definition = filter.definition();
+    let expansion = match definition.growth {
+        Growth::Fixed => 0,
+        Growth::Percent(percent) => u64::from(percent / 100),
+    };
+    let fields = [
+        ("Size", filter.bytes()),
+        ("Number of buckets", definition.spec.capacity.div_ceil(BUCKET_SIZE)),
+        ("Number of filters", 1),
+        ("Number of items inserted", filter.items()),
+        ("Number of items deleted", 0),
+        ("Bucket size", BUCKET_SIZE),
+        ("Expansion rate", expansion),
+        ("Max iterations", MAX_ITERATIONS),
+    ];
+    session.reply.map(fields.len());
+    for (name, value) in fields {
+        session.reply.simple(name);
+        session.reply.count(value);
+    }
+    Ok(())
+}
+
+/// `CF.COMPACT key`
+pub async fn compact(session: &mut Session, command: Command<'_>) -> Outcome {
+    let Some(filter) = session.node.engine.filter(&name_of(command.get(1))) else {
+        return Err("Cuckoo filter was not found".into());
+    };
+    check_kind(&filter, true)?;
+    if filter.definition().retain {
+        session.node.engine.rebuild(&filter).await?;
+    }
+    session.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! Bytes of one connection, in and out.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::clients::Client;
+use crate::event_loop::{BUFFER_BYTES, Local};
+use crate::resp::Parser;
+use crate::session::Session;
+
+/// Bytes of replies after which they are sent although more commands wait.
+const SEND_AT_BYTES: usize = 64 << 10;
+
+/// What there is to do.
+enum Woken {
+    /// So many bytes are in a buffer.
+    Read(Vec<u8>, usize),
+    /// Lines for one who watches.
+    Watched,
+    Killed,
+}
+
+/// Serves a client until it goes.
+pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, mut session: Session) -> io::Result<()> {
+    let local = session.local.clone();
+    let mut parser = Parser::default();
+    // Bytes of a command that is not whole yet. While there is none, an idle connection holds no buffer.
+    let mut held: Vec<u8> = Vec::new();
+    while !session.is_closing {
+        let (buffer, bytes) = match read(&mut stream, &local, &session.client, &mut held).await? {
+            Woken::Read(buffer, bytes) => (buffer, bytes),
+            Woken::Watched => {
+                let lines = session.client.take_watched();
+                write(&mut stream, &session.client, &lines).await?;
+                continue;
+            }
+            Woken::Killed => break,
+        };
+        if bytes == held.len() {
+            local.give(buffer);
+            break;
+        }
+        let now = session.node.now();
+        session.client.is_active(now, None);
+        let input = if held.len() > BUFFER_BYTES / 2 {
+            held.extend_from_slice(&buffer[..bytes - held.len()]);
+            &held[..]
+        } else {
+            &buffer[..bytes]
+        };
+        let taken = take_commands(&mut stream, &mut session, &mut parser, input).await;
+        let taken = taken?;
+        if input.as_ptr() == held.as_ptr() {
+            held.drain(..taken);
+        } else {
+            let rest = &buffer[taken..bytes];
+            held.clear();
+            held.extend_from_slice(rest);
+        }
+        if held.is_empty() {
+            held = Vec::new();
+        }
+        local.give(buffer);
+        send(&mut stream, &mut session).await?;
+    }
+    send(&mut stream, &mut session).await
+}
+
+/// Runs all commands that are whole, and gives how many bytes they had.
+async fn take_commands<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    session: &mut Session,
+    parser: &mut Parser,
+    input: &[u8],
+) -> io::Result<usize> {
+    let mut start = 0;
+    let mut limits = session.limits();
+    session.reply.give(session.local.take_output());
+    while start < input.len() && !session.is_closing {
+        let rest = &input[start..];
+        match parser.next(rest, &limits) {
+            Ok(Some(bytes)) => {
+                let command = parser.command(rest);
+                if !session.go_on(command) {
+                    session.take(command).await;
+                    limits = session.limits();
+                }
+                start += bytes;
+            }
+            Ok(None) => break,
+            Err(error) => {
+                session.finish_run().await;
+                session.refuse(&error.to_string().into());
+                session.is_closing = true;
+                return Ok(input.len());
+            }
+        }
+        if session.reply.len() >= SEND_AT_BYTES {
+            send(stream, session).await?;
+        }
+    }
+    session.finish_run().await;
+    Ok(start)
+}
+
+/// Sends all replies. A client that does not read them is not read from meanwhile, so nothing piles up.
+async fn send<S: AsyncWrite + Unpin>(stream: &mut S, session: &mut Session) -> io::Result<()> {
+    if session.reply.len() > session.node.output_bytes_max() {
+        return Err(io::Error::other("a reply is longer than the limit for replies"));
+    }
+    let mut bytes = session.reply.take();
+    if !bytes.is_empty() {
+        write(stream, &session.client, &bytes).await?;
+    }
+    bytes.clear();
+    session.local.give_output(bytes);
+    Ok(())
+}
+
+async fn read<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    local: &Local,
+    client: &Arc<Client>,
+    held: &mut Vec<u8>,
+) -> io::Result<Woken> {
+    poll_fn(|context| {
+        client.register(context.waker());
+        if client.is_killed() {
+            return Poll::Ready(Ok(Woken::Killed));
+        }
+        if client.has_watched() {
+            return Poll::Ready(Ok(Woken::Watched));
+        }
+        let mut buffer = local.take();
+        // A little that is held goes to the front, much stays where it is.
+        let start = if held.len() > BUFFER_BYTES / 2 { 0 } else { held.len() };
+        buffer[..start].copy_from_slice(&held[..start]);
+        let mut into = ReadBuf::new(&mut buffer[start..]);
+        match Pin::new(&mut *stream).poll_read(context, &mut into) {
+            Poll::Ready(Ok(())) => {
+                let read = into.filled().len();
+                Poll::Ready(Ok(Woken::Read(buffer, held.len() + read)))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => {
+                local.give(buffer);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+async fn write<S: AsyncWrite + Unpin>(stream: &mut S, client: &Client, bytes: &[u8]) -> io::Result<()> {
+    let mut sent = 0;
+    poll_fn(|context| {
+        while sent < bytes.len() {
+            match Pin::new(&mut *stream).poll_write(context, &bytes[sent..]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(more)) => sent += more,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    client.register(context.waker());
+                    if client.is_killed() {
+                        return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+        Pin::new(&mut *stream).poll_flush(context)
+    })
+    .await
+}

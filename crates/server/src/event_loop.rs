@@ -1,0 +1,128 @@
+//! Event loops: a thread each, with connections that stay with it.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
+
+use crate::batch::Adds;
+use crate::connection;
+use crate::metrics::LoopMetrics;
+use crate::node::Node;
+use crate::session::Session;
+
+/// Bytes of a buffer that connections share.
+pub const BUFFER_BYTES: usize = 64 << 10;
+/// Buffers that a loop keeps.
+const BUFFERS_KEPT: usize = 64;
+
+/// What the connections of one loop share, without any lock.
+#[derive(Debug)]
+pub struct Local {
+    /// Adds of this turn.
+    pub adds: Rc<Adds>,
+    /// What is counted here.
+    pub metrics: Arc<LoopMetrics>,
+    buffers: RefCell<Vec<Vec<u8>>>,
+    outputs: RefCell<Vec<Vec<u8>>>,
+}
+
+impl Local {
+    fn new(metrics: Arc<LoopMetrics>) -> Self {
+        Self { adds: Rc::default(), metrics, buffers: RefCell::default(), outputs: RefCell::default() }
+    }
+
+    /// A buffer of [`BUFFER_BYTES`] to read into.
+    pub fn take(&self) -> Vec<u8> {
+        self.buffers.borrow_mut().pop().unwrap_or_else(|| vec![0; BUFFER_BYTES])
+    }
+
+    /// Gives a buffer back.
+    pub fn give(&self, buffer: Vec<u8>) {
+        let mut buffers = self.buffers.borrow_mut();
+        if buffers.len() < BUFFERS_KEPT {
+            buffers.push(buffer);
+        }
+    }
+
+    /// An empty buffer to write into.
+    pub fn take_output(&self) -> Vec<u8> {
+        self.outputs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Gives it back.
+    pub fn give_output(&self, buffer: Vec<u8>) {
+        let mut outputs = self.outputs.borrow_mut();
+        if outputs.len() < BUFFERS_KEPT && (1..=2 * BUFFER_BYTES).contains(&buffer.capacity()) {
+            outputs.push(buffer);
+        }
+    }
+}
+
+/// Runs a loop on this thread until the node stops.
+pub fn run(node: &Arc<Node>, listeners: Vec<std::net::TcpListener>, metrics: Arc<LoopMetrics>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let set = LocalSet::new();
+    let local = Rc::new(Local::new(metrics));
+    let outcome = set.block_on(&runtime, async {
+        tokio::task::spawn_local(Rc::clone(&local.adds).drive(Arc::clone(&node.engine)));
+        for listener in listeners {
+            let listener = TcpListener::from_std(listener)?;
+            tokio::task::spawn_local(accept(Arc::clone(node), Rc::clone(&local), listener));
+        }
+        node.stop.stopped().await;
+        // Whoever is being served gets its reply.
+        for _ in 0..100 {
+            if node.clients.is_empty() {
+                break;
+            }
+            node.clients.all().iter().for_each(|client| client.kill());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    });
+    drop(set);
+    outcome
+}
+
+async fn accept(node: Arc<Node>, local: Rc<Local>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => enter(&node, &local, stream, address),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                // There may be no file descriptors left; they come back as clients go.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+fn enter(node: &Arc<Node>, local: &Rc<Local>, stream: TcpStream, address: SocketAddr) {
+    let local_address = stream.local_addr().unwrap_or(address);
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    if let Some(why) = node.keeps_out(address) {
+        // There is room for it in the socket's buffer; if not, nobody waits for it.
+        let _ = stream.try_write(why.as_bytes());
+        return;
+    }
+    let Some(client) = node.clients.enter(address, local_address, node.now(), node.clients_max()) else {
+        let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
+        return;
+    };
+    let session = Session::new(Arc::clone(node), Rc::clone(local), Arc::clone(&client));
+    let node = Arc::clone(node);
+    tokio::task::spawn_local(async move {
+        if let Err(error) = connection::serve(stream, session).await {
+            tracing::debug!(%error, %address, "a connection ended");
+        }
+        node.clients.leave(&client);
+    });
+}

@@ -1,0 +1,5 @@
+//! Filters that arrive in parts.
+
+/// Filters that are not whole yet.
+#[derive(Debug, Default)]
+pub struct Loading {}

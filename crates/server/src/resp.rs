@@ -1,0 +1,7 @@
+//! RESP, the protocol of Redis, versions 2 and 3.
+
+mod parser;
+mod reply;
+
+pub use parser::{Command, Limits, Parser, ProtocolError};
+pub use reply::{Protocol, Reply};

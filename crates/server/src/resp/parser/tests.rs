@@ -1,0 +1,80 @@
+use super::*;
+
+const LIMITS: Limits =
+    Limits { arguments_max: 1000, bulk_bytes_max: 1 << 20, command_bytes_max: 1 << 22, authenticated: true };
+
+/// All commands in some bytes that arrive at once.
+fn commands(input: &[u8]) -> Result<Vec<Vec<Vec<u8>>>, String> {
+    in_pieces(input, input.len().max(1))
+}
+
+/// All commands in some bytes that arrive a few at a time.
+fn in_pieces(input: &[u8], piece: usize) -> Result<Vec<Vec<Vec<u8>>>, String> {
+    let (mut parser, mut start, mut found) = (Parser::default(), 0, Vec::new());
+    let ends = (piece..input.len()).step_by(piece).chain([input.len()]);
+    for end in ends {
+        while let Some(bytes) =
+            parser.next(&input[start..end], &LIMITS).map_err(|error| error.to_string())?
+        {
+            let command = parser.command(&input[start..end]);
+            found.push(command.from(0).map(<[u8]>::to_vec).collect());
+            start += bytes;
+        }
+    }
+    Ok(found)
+}
+
+fn words(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+#[test]
+fn finds_commands_however_they_are_cut() {
+    let input = b"*3\r\n$6\r\nBF.ADD\r\n$1\r\nf\r\n$4\r\na\r\nb\r\n*0\r\n*-1\r\nping  x\r\n\r\n*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$0\r\n\r\n";
+    let expected =
+        vec![words(&["BF.ADD", "f", "a\r\nb"]), words(&["ping", "x"]), words(&["PING"]), words(&["ECHO", ""])];
+    for piece in 1..input.len() {
+        assert_eq!(in_pieces(input, piece), Ok(expected.clone()), "pieces of {piece}");
+    }
+    assert_eq!(commands(input), Ok(expected));
+}
+
+#[test]
+fn takes_lines_as_redis_does() {
+    let line = |line: &str| commands(format!("{line}\n").as_bytes());
+    assert_eq!(line(r#"set "a b" 'c\'d' "\x41\n\"""#), Ok(vec![words(&["set", "a b", "c'd", "A\n\""])]));
+    assert_eq!(line("  PING\t1 \r"), Ok(vec![words(&["PING", "1"])]));
+    assert_eq!(line("\"a\"b"), Err("ERR Protocol error: unbalanced quotes in request".into()));
+    assert_eq!(line("'a"), Err("ERR Protocol error: unbalanced quotes in request".into()));
+}
+
+#[test]
+fn refuses_what_is_not_resp() {
+    let refused = |input: &[u8]| commands(input).expect_err("it was taken");
+    assert_eq!(refused(b"*x\r\n"), "ERR Protocol error: invalid multibulk length");
+    assert_eq!(refused(b"*1001\r\n"), "ERR Protocol error: invalid multibulk length");
+    assert_eq!(refused(b"*99999999999999999999999\r\n"), "ERR Protocol error: invalid multibulk length");
+    assert_eq!(refused(b"*1\r\n:1\r\n"), "ERR Protocol error: expected '$', got ':'");
+    assert_eq!(refused(b"*1\r\n$-1\r\n"), "ERR Protocol error: invalid bulk length");
+    assert_eq!(refused(b"*1\r\n$1048577\r\n"), "ERR Protocol error: invalid bulk length");
+    assert_eq!(refused(&[b'*'; 70_000]), "ERR Protocol error: too big mbulk count string");
+    assert_eq!(refused(&[b'a'; 70_000]), "ERR Protocol error: too big inline request");
+    // Ten thousand nested arrays are refused at the second level: nothing nests.
+    assert_eq!(refused(&b"*1\r\n".repeat(10_000)), "ERR Protocol error: expected '$', got '*'");
+}
+
+#[test]
+fn strangers_get_less() {
+    let limits = Limits { arguments_max: 10, bulk_bytes_max: 16 << 10, authenticated: false, ..LIMITS };
+    let refused = |input: &[u8]| Parser::default().next(input, &limits).expect_err("it was taken").to_string();
+    assert_eq!(refused(b"*11\r\n"), "ERR Protocol error: unauthenticated multibulk length");
+    assert_eq!(refused(b"*1\r\n$16385\r\n"), "ERR Protocol error: unauthenticated bulk length");
+}
+
+#[test]
+fn announced_arguments_take_no_memory() {
+    let limits = Limits { arguments_max: 1 << 30, ..LIMITS };
+    let mut parser = Parser::default();
+    assert_eq!(parser.next(b"*1000000000\r\n$1\r\na\r\n", &limits), Ok(None));
+    assert!(parser.spans.capacity() < 100);
+}

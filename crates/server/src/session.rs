@@ -1,0 +1,393 @@
+//! One client: what it is, and its commands, one after another.
+//!
+//! Commands of one name for one filter that come in a row are a *run*: their keys are hashed as they are parsed and asked for, or added, together.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use umbel_core::engine::{Answer, Handle};
+use umbel_filter::{Fingerprint, Kind};
+
+use crate::batch::Part;
+use crate::clients::Client;
+use crate::commands::table::{self, Id, Row};
+use crate::commands::{self, Outcome, Refusal};
+use crate::event_loop::Local;
+use crate::names::name_of;
+use crate::node::Node;
+use crate::resp::{Command, Limits, Reply};
+
+/// Keys after which a run is answered even if it could go on.
+const RUN_KEYS_MAX: usize = 1 << 14;
+
+/// A client and what it has said so far.
+#[derive(Debug)]
+pub struct Session {
+    /// What all clients share.
+    pub node: Arc<Node>,
+    /// What the clients of one event loop share.
+    pub local: Rc<Local>,
+    /// The client as others see it.
+    pub client: Arc<Client>,
+    /// Replies that were not sent yet.
+    pub reply: Reply,
+    /// Commands that are collected for EXEC.
+    pub transaction: Option<Transaction>,
+    /// Whether the connection ends after the replies were sent.
+    pub is_closing: bool,
+    /// Whether the client wants replies.
+    pub wants: Wants,
+    /// Whether the client has said who it is, or need not.
+    pub is_authenticated: bool,
+    run: Run,
+    answers: Vec<Answer>,
+}
+
+/// Which replies a client wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wants {
+    /// All.
+    #[default]
+    Replies,
+    /// All but the one to the next command.
+    NotTheNext,
+    /// None.
+    Nothing,
+}
+
+/// Commands that are collected for EXEC.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    /// The commands with their words.
+    pub commands: Vec<(Id, Vec<Vec<u8>>)>,
+    /// Bytes of their words.
+    pub bytes: usize,
+    /// Whether one of them could not be taken.
+    pub is_broken: bool,
+}
+
+/// Commands that are answered together.
+#[derive(Debug, Default)]
+struct Run {
+    id: Option<Id>,
+    /// The command as the client writes it.
+    name: Vec<u8>,
+    key: Vec<u8>,
+    filter: Option<Arc<Handle>>,
+    keys: Vec<Fingerprint>,
+    /// How many keys each command has.
+    lengths: Vec<u32>,
+    started: Option<Instant>,
+    /// A fixed filter that is full refuses keys; so that each client knows which of its own, they are added one command at a time.
+    is_single: bool,
+}
+
+impl Session {
+    /// A client that has just come.
+    pub fn new(node: Arc<Node>, local: Rc<Local>, client: Arc<Client>) -> Self {
+        let is_authenticated = !node.needs_password();
+        Self {
+            node,
+            local,
+            client,
+            reply: Reply::default(),
+            transaction: None,
+            is_closing: false,
+            wants: Wants::default(),
+            is_authenticated,
+            run: Run::default(),
+            answers: Vec::new(),
+        }
+    }
+
+    /// What the client may send.
+    pub fn limits(&self) -> Limits {
+        self.node.limits(self.is_authenticated)
+    }
+
+    /// Takes a command if it goes on with the run that is under way.
+    #[inline]
+    pub fn go_on(&mut self, command: Command<'_>) -> bool {
+        let run = &mut self.run;
+        let Some(id) = run.id else { return false };
+        if command.get(0) != run.name || command.get(1) != run.key || run.is_single {
+            return false;
+        }
+        if !is_many(id) && command.len() != 3 || command.len() < 3 || run.keys.len() >= RUN_KEYS_MAX {
+            return false;
+        }
+        run.push(command);
+        true
+    }
+
+    /// Takes a command.
+    pub async fn take(&mut self, command: Command<'_>) {
+        self.finish_run().await;
+        let id = match self.find(command) {
+            Ok(id) => id,
+            Err(refusal) => return self.refuse(&refusal),
+        };
+        if self.node.clients.are_watched() {
+            self.show(id.row(), command);
+        }
+        let collects = self.transaction.is_some() && !matches!(id, Id::Exec | Id::Discard | Id::Multi | Id::Quit | Id::Reset);
+        if collects {
+            return self.collect(id, command);
+        }
+        if self.wants == Wants::Replies && matches!(id, Id::BfExists | Id::BfMexists | Id::CfExists | Id::CfMexists | Id::BfAdd | Id::BfMadd | Id::CfAdd) {
+            // The keys wait for more of them; the run is answered before anything else happens.
+            return self.begin_run(id, command).await;
+        }
+        let before = self.reply.len();
+        let wanted = self.wants;
+        let started = self.node.now();
+        let outcome = commands::run(id, self, command).await;
+        self.ended(id, 1, started, outcome.is_err(), Some(command));
+        if let Err(refusal) = outcome {
+            self.reply.truncate(before);
+            self.refuse(&refusal);
+        }
+        if wanted == Wants::Nothing && self.wants == Wants::Nothing {
+            self.reply.truncate(before);
+        }
+        if wanted == Wants::NotTheNext {
+            self.reply.truncate(before);
+            self.wants = Wants::Replies;
+        }
+    }
+
+    /// Runs a command that was collected.
+    pub async fn run_collected(&mut self, id: Id, command: Command<'_>) {
+        let before = self.reply.len();
+        let started = self.node.now();
+        let outcome = commands::run(id, self, command).await;
+        self.ended(id, 1, started, outcome.is_err(), Some(command));
+        if let Err(refusal) = outcome {
+            self.reply.truncate(before);
+            self.refuse(&refusal);
+        }
+    }
+
+    /// The command that is meant, if it is one that the client may run.
+    fn find(&mut self, command: Command<'_>) -> Result<Id, Refusal> {
+        let found = self.resolve(command);
+        if found.is_err() && let Some(transaction) = &mut self.transaction {
+            transaction.is_broken = true;
+        }
+        found
+    }
+
+    fn resolve(&self, command: Command<'_>) -> Result<Id, Refusal> {
+        let Some(mut id) = table::find(command.get(0)).filter(|id| !id.row().name.contains('|')) else {
+            return Err(commands::unknown(command));
+        };
+        if id.row().is("container") && command.len() > 1 {
+            id = table::find_subcommand(id.row(), command.get(1)).ok_or_else(|| commands::unknown_subcommand(id.row(), command))?;
+        }
+        let row = id.row();
+        if !row.takes(command.len()) {
+            return Err(format!("ERR wrong number of arguments for '{}' command", row.name).into());
+        }
+        if !self.is_authenticated && !row.is("no_auth") {
+            return Err("NOAUTH Authentication required.".into());
+        }
+        self.permits(row, command)?;
+        Ok(id)
+    }
+
+    /// Says why the client may not run a command, if it may not.
+    pub fn permits(&self, _row: &Row, _command: Command<'_>) -> Outcome {
+        Ok(())
+    }
+
+    fn collect(&mut self, id: Id, command: Command<'_>) {
+        let Some(transaction) = &mut self.transaction else { return };
+        let words: Vec<Vec<u8>> = command.from(0).map(<[u8]>::to_vec).collect();
+        transaction.bytes += words.iter().map(Vec::len).sum::<usize>();
+        if transaction.bytes > self.node.limits(true).command_bytes_max {
+            transaction.is_broken = true;
+            return self.refuse(&"ERR too many bytes in one transaction".into());
+        }
+        transaction.commands.push((id, words));
+        self.client.about().collected = Some(transaction.commands.len());
+        self.reply.simple("QUEUED");
+    }
+
+    /// Writes an error.
+    pub fn refuse(&mut self, refusal: &Refusal) {
+        self.node.counts.errors.fetch_add(1, Ordering::Relaxed);
+        self.reply.error(&refusal.0);
+    }
+
+    /// Notes that commands were run.
+    fn ended(&self, id: Id, commands: u64, started: Instant, is_error: bool, command: Option<Command<'_>>) {
+        let took = self.node.now().saturating_duration_since(started);
+        self.local.metrics.record(id, commands, took, is_error);
+        if took >= self.node.slowlog.threshold() {
+            let words: Vec<&[u8]> = match command {
+                Some(command) => command.from(0).collect(),
+                None => vec![&self.run.name, &self.run.key],
+            };
+            self.node.slowlog.push(&self.client, &words, took);
+        }
+    }
+
+    fn show(&self, row: &Row, command: Command<'_>) {
+        if row.is("admin") || matches!(row.id, Id::Auth | Id::Hello) {
+            return;
+        }
+        self.node.clients.show(&commands::monitor_line(&self.client, command));
+    }
+}
+
+/// Runs.
+impl Session {
+    async fn begin_run(&mut self, id: Id, command: Command<'_>) {
+        let key = command.get(1);
+        let filter = match self.filter_of_run(id, key).await {
+            Ok(filter) => filter,
+            Err(refusal) => {
+                self.ended(id, 1, self.node.now(), true, None);
+                return self.refuse(&refusal);
+            }
+        };
+        let run = &mut self.run;
+        run.is_single = is_add(id) && filter.as_ref().is_some_and(|filter| commands::is_fixed(filter));
+        run.id = Some(id);
+        run.filter = filter;
+        run.name.clear();
+        run.name.extend_from_slice(command.get(0));
+        run.key.clear();
+        run.key.extend_from_slice(key);
+        run.started = Some(self.node.now());
+        run.push(command);
+        // What is shown or refused by keys is looked at one by one.
+        run.is_single |= self.node.clients.are_watched();
+    }
+
+    /// The filter that a run is about; an add makes it if there is none.
+    async fn filter_of_run(&mut self, id: Id, key: &[u8]) -> Result<Option<Arc<Handle>>, Refusal> {
+        let filter = self.node.engine.filter(&name_of(key));
+        let is_cuckoo = matches!(id, Id::CfAdd | Id::CfExists | Id::CfMexists);
+        if let Some(filter) = filter {
+            commands::check_kind(&filter, is_cuckoo)?;
+            return Ok(Some(filter));
+        }
+        if !is_add(id) {
+            return Ok(None);
+        }
+        let made = if is_cuckoo { commands::cf::make(self, key, None).await? } else { commands::bf::make(self, key, None).await? };
+        Ok(Some(made))
+    }
+
+    /// Answers the run that is under way.
+    pub async fn finish_run(&mut self) {
+        let Some(id) = self.run.id.take() else { return };
+        let commands = self.run.lengths.len() as u64;
+        let started = self.run.started.take().unwrap_or_else(|| self.node.now());
+        let outcome = match self.run.filter.take() {
+            None => {
+                self.answers.clear();
+                self.answers.resize(self.run.keys.len(), Answer::Absent);
+                self.write_answers(id)
+            }
+            Some(filter) if is_add(id) => self.add_run(id, &filter).await,
+            Some(filter) => self.look_up_run(id, &filter).await,
+        };
+        if let Err(refusal) = &outcome {
+            (0..commands).for_each(|_| self.refuse(refusal));
+        }
+        self.ended(id, commands, started, outcome.is_err(), None);
+        self.run.keys.clear();
+        self.run.lengths.clear();
+    }
+
+    async fn look_up_run(&mut self, id: Id, filter: &Arc<Handle>) -> Outcome {
+        filter.contains_batch(&self.run.keys, &mut self.answers);
+        if self.answers.contains(&Answer::Unknown) {
+            // It may be on disk.
+            self.answers = self.node.engine.contains(filter, &self.run.keys, None).await?;
+        }
+        self.write_answers(id)
+    }
+
+    fn write_answers(&mut self, id: Id) -> Outcome {
+        if self.answers.contains(&Answer::Unknown) {
+            return Err(commands::cannot_tell(&self.run.key));
+        }
+        let mut answers = self.answers.iter().map(|answer| *answer == Answer::Maybe);
+        for length in &self.run.lengths {
+            if is_many(id) {
+                self.reply.array(*length as usize);
+            }
+            answers.by_ref().take(*length as usize).for_each(|maybe| self.reply.boolean(maybe));
+        }
+        Ok(())
+    }
+
+    async fn add_run(&mut self, id: Id, filter: &Arc<Handle>) -> Outcome {
+        let local = Rc::clone(&self.local);
+        let part = local.adds.add(filter, &self.run.keys).await;
+        let mut answers = part.answers()?;
+        for length in &self.run.lengths {
+            let (own, rest) = answers.split_at(*length as usize);
+            answers = rest;
+            write_added(&mut self.reply, id, own, &part);
+        }
+        Ok(())
+    }
+}
+
+fn write_added(reply: &mut Reply, id: Id, answers: &[Option<bool>], part: &Part) {
+    let full = || Cow::from(part.refused().map_or_else(|| "ERR the filter is full".to_owned(), commands::full));
+    if id == Id::CfAdd {
+        match answers {
+            [None] => reply.error("Filter is full"),
+            _ => reply.boolean(true),
+        }
+        return;
+    }
+    if id == Id::BfAdd {
+        match answers {
+            [Some(new)] => reply.boolean(*new),
+            _ => reply.error(&full()),
+        }
+        return;
+    }
+    commands::bf::write_many(reply, answers, &full());
+}
+
+impl Run {
+    #[inline]
+    fn push(&mut self, command: Command<'_>) {
+        self.lengths.push(command.len() as u32 - 2);
+        match &self.filter {
+            Some(filter) => {
+                let hasher = filter.hasher();
+                self.keys.extend(command.from(2).map(|key| hasher.fingerprint(key)));
+            }
+            None => self.keys.resize(self.keys.len() + command.len() - 2, Fingerprint::default()),
+        }
+    }
+}
+
+fn is_many(id: Id) -> bool {
+    matches!(id, Id::BfMexists | Id::BfMadd | Id::CfMexists)
+}
+
+fn is_add(id: Id) -> bool {
+    matches!(id, Id::BfAdd | Id::BfMadd | Id::CfAdd)
+}
+
+/// How long something took, for those who count in microseconds.
+pub fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Whether a filter is one that clients call a cuckoo filter.
+pub fn is_erasable(filter: &Handle) -> bool {
+    filter.definition().spec.kind != Kind::Bloom
+}
