@@ -138,7 +138,13 @@ impl Clients {
     }
 
     /// Lets a client in, unless there are so many already.
-    pub fn enter(&self, address: SocketAddr, local_address: SocketAddr, now: Instant, most: usize) -> Option<Arc<Client>> {
+    pub fn enter(
+        &self,
+        address: SocketAddr,
+        local_address: SocketAddr,
+        now: Instant,
+        most: usize,
+    ) -> Option<Arc<Client>> {
         let mut all = self.lock();
         if all.len() >= most {
             self.rejected.fetch_add(1, Ordering::Relaxed);

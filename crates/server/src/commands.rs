@@ -5,6 +5,7 @@ pub mod bf;
 pub mod cf;
 pub mod keys;
 pub mod table;
+mod umbel;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -77,6 +78,16 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::CfReserve => cf::reserve(session, command).await,
         Id::CfInfo => cf::info(session, command),
         Id::CfCompact => cf::compact(session, command).await,
+        Id::UmbelCreate => umbel::create(session, command).await,
+        Id::UmbelAdd => umbel::add(session, command).await,
+        Id::UmbelRemove => umbel::remove(session, command).await,
+        Id::UmbelExists => umbel::exists(session, command).await,
+        Id::UmbelVerify => umbel::verify(session, command).await,
+        Id::UmbelWait => umbel::wait(session, command).await,
+        Id::UmbelResize => umbel::resize(session, command).await,
+        Id::UmbelClear => umbel::clear(session, command).await,
+        Id::UmbelList => umbel::list(session),
+        Id::UmbelHelp => umbel::help(session),
         Id::Del | Id::Unlink => keys::del(session, command).await,
         Id::Exists | Id::Touch => keys::exists(session, command),
         Id::Type => keys::kind(session, command),
@@ -120,7 +131,8 @@ pub fn cannot_tell(key: &[u8]) -> Refusal {
 
 /// Nobody knows this command.
 pub fn unknown(command: Command<'_>) -> Refusal {
-    let mut text = format!("ERR unknown command '{}', with args beginning with: ", shown(command.get(0), 128));
+    let mut text =
+        format!("ERR unknown command '{}', with args beginning with: ", shown(command.get(0), 128));
     for argument in command.from(1) {
         if text.len() >= 128 {
             break;
@@ -143,7 +155,8 @@ fn shown(bytes: &[u8], most: usize) -> String {
 /// A command as those see it who watch.
 pub fn monitor_line(client: &Client, command: Command<'_>) -> Vec<u8> {
     let time = unix_time();
-    let mut line = format!("+{}.{:06} [0 {}]", time.as_secs(), time.subsec_micros(), client.address).into_bytes();
+    let mut line =
+        format!("+{}.{:06} [0 {}]", time.as_secs(), time.subsec_micros(), client.address).into_bytes();
     for word in command.from(0) {
         line.extend_from_slice(b" \"");
         line.extend(word.escape_ascii());

@@ -65,7 +65,11 @@ impl Local {
 }
 
 /// Runs a loop on this thread until the node stops.
-pub fn run(node: &Arc<Node>, listeners: Vec<std::net::TcpListener>, metrics: Arc<LoopMetrics>) -> io::Result<()> {
+pub fn run(
+    node: &Arc<Node>,
+    listeners: Vec<std::net::TcpListener>,
+    metrics: Arc<LoopMetrics>,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let set = LocalSet::new();
     let local = Rc::new(Local::new(metrics));

@@ -20,3 +20,4 @@ pub mod resp;
 pub mod server;
 mod session;
 mod slowlog;
+mod token;

@@ -35,7 +35,8 @@ mod tests {
 
     #[test]
     fn every_key_has_a_name_of_its_own() {
-        let keys: [&[u8]; 7] = [b"urls", "umbel\u{308}".as_bytes(), b"\xff\x00", b"\x00", b"\x01x", b"", b"\x00ff"];
+        let keys: [&[u8]; 7] =
+            [b"urls", "umbel\u{308}".as_bytes(), b"\xff\x00", b"\x00", b"\x01x", b"", b"\x00ff"];
         for key in keys {
             let name = name_of(key);
             assert_eq!(*key_of(&name), *key);

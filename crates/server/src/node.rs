@@ -118,7 +118,12 @@ impl Node {
     /// What a client may send.
     pub fn limits(&self, authenticated: bool) -> Limits {
         if authenticated {
-            Limits { arguments_max: 1 << 20, bulk_bytes_max: 512 << 20, command_bytes_max: 1 << 30, authenticated }
+            Limits {
+                arguments_max: 1 << 20,
+                bulk_bytes_max: 512 << 20,
+                command_bytes_max: 1 << 30,
+                authenticated,
+            }
         } else {
             Limits { arguments_max: 10, bulk_bytes_max: 16 << 10, command_bytes_max: 64 << 10, authenticated }
         }

@@ -61,8 +61,10 @@ impl Server {
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(named)?;
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    let socket =
+        Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(named)?;
     socket.set_reuse_address(true).map_err(named)?;
     socket.set_reuse_port(true).map_err(named)?;
     if address.is_ipv6() {

@@ -133,11 +133,23 @@ impl Session {
         if self.node.clients.are_watched() {
             self.show(id.row(), command);
         }
-        let collects = self.transaction.is_some() && !matches!(id, Id::Exec | Id::Discard | Id::Multi | Id::Quit | Id::Reset);
+        let collects = self.transaction.is_some()
+            && !matches!(id, Id::Exec | Id::Discard | Id::Multi | Id::Quit | Id::Reset);
         if collects {
             return self.collect(id, command);
         }
-        if self.wants == Wants::Replies && matches!(id, Id::BfExists | Id::BfMexists | Id::CfExists | Id::CfMexists | Id::BfAdd | Id::BfMadd | Id::CfAdd) {
+        if self.wants == Wants::Replies
+            && matches!(
+                id,
+                Id::BfExists
+                    | Id::BfMexists
+                    | Id::CfExists
+                    | Id::CfMexists
+                    | Id::BfAdd
+                    | Id::BfMadd
+                    | Id::CfAdd
+            )
+        {
             // The keys wait for more of them; the run is answered before anything else happens.
             return self.begin_run(id, command).await;
         }
@@ -174,7 +186,9 @@ impl Session {
     /// The command that is meant, if it is one that the client may run.
     fn find(&mut self, command: Command<'_>) -> Result<Id, Refusal> {
         let found = self.resolve(command);
-        if found.is_err() && let Some(transaction) = &mut self.transaction {
+        if found.is_err()
+            && let Some(transaction) = &mut self.transaction
+        {
             transaction.is_broken = true;
         }
         found
@@ -185,7 +199,8 @@ impl Session {
             return Err(commands::unknown(command));
         };
         if id.row().is("container") && command.len() > 1 {
-            id = table::find_subcommand(id.row(), command.get(1)).ok_or_else(|| commands::unknown_subcommand(id.row(), command))?;
+            id = table::find_subcommand(id.row(), command.get(1))
+                .ok_or_else(|| commands::unknown_subcommand(id.row(), command))?;
         }
         let row = id.row();
         if !row.takes(command.len()) {
@@ -279,7 +294,11 @@ impl Session {
         if !is_add(id) {
             return Ok(None);
         }
-        let made = if is_cuckoo { commands::cf::make(self, key, None).await? } else { commands::bf::make(self, key, None).await? };
+        let made = if is_cuckoo {
+            commands::cf::make(self, key, None).await?
+        } else {
+            commands::bf::make(self, key, None).await?
+        };
         Ok(Some(made))
     }
 
@@ -342,7 +361,8 @@ impl Session {
 }
 
 fn write_added(reply: &mut Reply, id: Id, answers: &[Option<bool>], part: &Part) {
-    let full = || Cow::from(part.refused().map_or_else(|| "ERR the filter is full".to_owned(), commands::full));
+    let full =
+        || Cow::from(part.refused().map_or_else(|| "ERR the filter is full".to_owned(), commands::full));
     if id == Id::CfAdd {
         match answers {
             [None] => reply.error("Filter is full"),

@@ -238,6 +238,11 @@ impl Engine {
         self.shared.resize(filter, spec.capacity, spec.error).await
     }
 
+    /// Makes sure that the token's positions are folded here.
+    pub async fn reached(&self, token: &Token) -> Result<()> {
+        self.shared.reached(token).await
+    }
+
     /// How much of the log is folded.
     pub fn token(&self) -> Token {
         let mut token = Token::default();

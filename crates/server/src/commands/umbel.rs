@@ -1,0 +1,346 @@
+//! `UMBEL.*`: what RedisBloom's commands cannot say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbel_core::definition::Growth;
+use umbel_core::engine::{Answer, Handle, NewFilter, Sharding, Written};
+use umbel_core::entry::Request;
+use umbel_filter::{Counter, Fingerprint, Kind, Layout, Spec};
+
+use super::arguments::{Words, float, is, text, unsigned};
+use super::{Outcome, Refusal, bf};
+use crate::names::{key_of, name_of};
+use crate::resp::Command;
+use crate::session::Session;
+use crate::token;
+
+/// How often somebody looks who waits for a position.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+const HELP: &[&str] = &[
+    "UMBEL.CREATE key capacity error [KIND bloom|counting|counting8] [FAMILY murmur3|xxh3|keyed|redisbloom|redisson]",
+    "    [LAYOUT blocked|guava|redisbloom|redisson] [EXPANSION times | NONSCALING] [RETAIN yes|no] [SHARDS auto|one|all]",
+    "    -- Makes a filter.",
+    "UMBEL.ADD key [SESSION id SEQUENCE number] ITEMS item [item ...]",
+    "    -- Adds items. The same session and sequence again have no second effect and get the same answer.",
+    "UMBEL.REMOVE key [SESSION id SEQUENCE number] ITEMS item [item ...]",
+    "    -- Takes items out of a counting filter, each once, if they were added.",
+    "UMBEL.EXISTS key [AFTER position] ITEMS item [item ...]",
+    "    -- absent, maybe or unknown for each item, and the position that the answers include.",
+    "UMBEL.VERIFY key item [item ...]",
+    "    -- How often each item was added, exactly.",
+    "UMBEL.WAIT position [milliseconds]",
+    "    -- Waits until this server has a position.",
+    "UMBEL.RESIZE key [CAPACITY elements] [ERROR rate]",
+    "    -- Grows, shrinks or makes stricter, while the filter answers.",
+    "UMBEL.CLEAR key",
+    "    -- Forgets all items.",
+    "UMBEL.LIST",
+    "    -- All filters with what they are.",
+];
+
+/// `UMBEL.HELP`
+pub(super) fn help(session: &mut Session) -> Outcome {
+    session.reply.array(HELP.len());
+    HELP.iter().for_each(|line| session.reply.simple(line));
+    Ok(())
+}
+
+/// A filter of any kind.
+fn any_filter(session: &Session, key: &[u8]) -> Outcome<Arc<Handle>> {
+    session.node.engine.filter(&name_of(key)).ok_or_else(|| "ERR not found".into())
+}
+
+/// `UMBEL.CREATE key capacity error [option...]`
+pub(super) async fn create(session: &mut Session, command: Command<'_>) -> Outcome {
+    let key = command.get(1);
+    let capacity = unsigned(command.get(2)).ok_or("ERR bad capacity")?;
+    let error = float(command.get(3)).ok_or("ERR bad error rate")?;
+    let defaults = session.node.defaults();
+    let mut new = NewFilter::new(name_of(key), Spec::bloom(capacity, error).family(defaults.family));
+    let mut family = None;
+    let mut words = Words::from(command, 4);
+    while let Some(word) = words.next() {
+        if is(word, "NONSCALING") {
+            new.growth = Growth::Fixed;
+            continue;
+        }
+        let option = String::from_utf8_lossy(word).to_uppercase();
+        let value = words.next().and_then(text).ok_or_else(|| format!("ERR {option} takes a value"))?;
+        let lower = value.to_lowercase();
+        let unknown = || Refusal::from(format!("ERR {option} {value}: see UMBEL.HELP"));
+        match &option[..] {
+            "KIND" => new.spec.kind = kind(&lower).ok_or_else(unknown)?,
+            "FAMILY" => family = Some(lower.parse()?),
+            "LAYOUT" => new.spec.layout = layout(&lower, defaults.expansion).ok_or_else(unknown)?,
+            "EXPANSION" => new.growth = growth(&lower).ok_or_else(unknown)?,
+            "RETAIN" => new.retain = yes_or_no(&lower).ok_or_else(unknown)?,
+            "SHARDS" => new.sharding = sharding(&lower).ok_or_else(unknown)?,
+            _ => return Err(format!("ERR unknown option {option}: see UMBEL.HELP").into()),
+        }
+    }
+    new.spec.family = family.or(new.spec.layout.required_family()).unwrap_or(defaults.family);
+    if let (Layout::RedisBloom { expansion }, growth) = (&mut new.spec.layout, new.growth) {
+        *expansion = match growth {
+            Growth::Fixed => None,
+            Growth::Percent(percent) => Some(percent / 100),
+        };
+        // RedisBloom's own arrays are what the filter is; its keys cannot be kept besides.
+        new.retain = false;
+    }
+    new.spec.check()?;
+    bf::create(session, key, new).await
+}
+
+fn kind(text: &str) -> Option<Kind> {
+    Some(match text {
+        "bloom" => Kind::Bloom,
+        "counting" => Kind::Counting(Counter::Nibble),
+        "counting8" => Kind::Counting(Counter::Byte),
+        _ => return None,
+    })
+}
+
+fn layout(text: &str, expansion: u32) -> Option<Layout> {
+    Some(match text {
+        "blocked" => Layout::Blocked,
+        "guava" => Layout::Guava,
+        "redisbloom" => Layout::RedisBloom { expansion: Some(expansion) },
+        "redisson" => Layout::Redisson,
+        _ => return None,
+    })
+}
+
+/// `2` or `1.5`: how many times larger.
+fn growth(text: &str) -> Option<Growth> {
+    let times: f64 = text.parse().ok().filter(|times| (1.1..=32_768.0).contains(times))?;
+    Some(Growth::Percent((times * 100.0).round() as u32))
+}
+
+fn yes_or_no(text: &str) -> Option<bool> {
+    match text {
+        "yes" | "true" | "1" => Some(true),
+        "no" | "false" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn sharding(text: &str) -> Option<Sharding> {
+    Some(match text {
+        "auto" => Sharding::BySize,
+        "one" => Sharding::Whole,
+        "all" => Sharding::Everywhere,
+        _ => return None,
+    })
+}
+
+/// Options before `ITEMS`, each with a value, and where the items begin.
+fn options<'a, const N: usize>(
+    command: Command<'a>,
+    names: [&str; N],
+) -> Outcome<([Option<&'a [u8]>; N], usize)> {
+    let mut values = [None; N];
+    let mut words = Words::from(command, 2);
+    while let Some(word) = words.next() {
+        if is(word, "ITEMS") {
+            if words.left() == 0 {
+                break;
+            }
+            return Ok((values, words.at()));
+        }
+        let Some(number) = names.iter().position(|name| is(word, name)) else {
+            return Err(format!(
+                "ERR unknown option '{}'; items come after ITEMS",
+                String::from_utf8_lossy(word)
+            )
+            .into());
+        };
+        values[number] = words.next();
+    }
+    Err("ERR ITEMS and one item or more are missing".into())
+}
+
+fn hashed(filter: &Handle, command: Command<'_>, first: usize) -> Vec<Fingerprint> {
+    command.from(first).map(|item| filter.hasher().fingerprint(item)).collect()
+}
+
+fn request(session: Option<&[u8]>, sequence: Option<&[u8]>) -> Outcome<Request> {
+    match (session, sequence) {
+        (None, None) => Ok(Request::default()),
+        (Some(session), Some(sequence)) => {
+            let session = unsigned(session)
+                .filter(|session| *session != 0)
+                .ok_or("ERR bad session; it is a number from 1")?;
+            let sequence = unsigned(sequence).ok_or("ERR bad sequence")?;
+            Ok(Request { session, sequence })
+        }
+        _ => Err("ERR SESSION and SEQUENCE go together".into()),
+    }
+}
+
+/// `UMBEL.ADD key [SESSION id SEQUENCE number] ITEMS item...`
+pub(super) async fn add(session: &mut Session, command: Command<'_>) -> Outcome {
+    let ([id, sequence], first) = options(command, ["SESSION", "SEQUENCE"])?;
+    let request = request(id, sequence)?;
+    let filter = any_filter(session, command.get(1))?;
+    let keys = hashed(&filter, command, first);
+    let written = session.node.engine.add_as(&filter, &keys, request).await?;
+    write_written(session, &written);
+    Ok(())
+}
+
+/// `UMBEL.REMOVE key [SESSION id SEQUENCE number] ITEMS item...`
+pub(super) async fn remove(session: &mut Session, command: Command<'_>) -> Outcome {
+    let ([id, sequence], first) = options(command, ["SESSION", "SEQUENCE"])?;
+    let request = request(id, sequence)?;
+    let filter = any_filter(session, command.get(1))?;
+    let keys = hashed(&filter, command, first);
+    let written = session.node.engine.remove_as(&filter, &keys, request).await?;
+    write_written(session, &written);
+    Ok(())
+}
+
+fn write_written(session: &mut Session, written: &Written) {
+    let reply = &mut session.reply;
+    reply.map(if written.refused.is_some() { 3 } else { 2 });
+    reply.simple("position");
+    reply.bulk(token::to_text(&written.token));
+    reply.simple("answers");
+    reply.array(written.answers.len());
+    for answer in &written.answers {
+        match answer {
+            Some(answer) => reply.boolean(*answer),
+            None => reply.null(),
+        }
+    }
+    if let Some(why) = &written.refused {
+        reply.simple("refused");
+        reply.bulk(why);
+    }
+}
+
+/// `UMBEL.EXISTS key [AFTER position] ITEMS item...`
+pub(super) async fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
+    let ([after], first) = options(command, ["AFTER"])?;
+    let after = after.map(|text| token::from_text(text).ok_or("ERR bad position")).transpose()?;
+    let filter = session.node.engine.filter(&name_of(command.get(1)));
+    // The position is taken before the answers, so they include it.
+    let position = token::to_text(&session.node.engine.token());
+    let answers = match &filter {
+        // A filter that is not there has seen nothing; that is not the same as absent.
+        None => vec![Answer::Unknown; command.len() - first],
+        Some(filter) => {
+            let keys = hashed(filter, command, first);
+            session.node.engine.contains(filter, &keys, after.as_ref()).await?
+        }
+    };
+    session.reply.map(2);
+    session.reply.simple("position");
+    session.reply.bulk(position);
+    session.reply.simple("answers");
+    session.reply.array(answers.len());
+    for answer in answers {
+        session.reply.simple(match answer {
+            Answer::Absent => "absent",
+            Answer::Maybe => "maybe",
+            Answer::Unknown => "unknown",
+        });
+    }
+    Ok(())
+}
+
+/// `UMBEL.VERIFY key item...`
+pub(super) async fn verify(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = any_filter(session, command.get(1))?;
+    let counts = session.node.engine.verify(&filter, &hashed(&filter, command, 2)).await?;
+    session.reply.array(counts.len());
+    counts.iter().for_each(|count| session.reply.count(*count));
+    Ok(())
+}
+
+/// `UMBEL.WAIT position [milliseconds]`
+pub(super) async fn wait(session: &mut Session, command: Command<'_>) -> Outcome {
+    let token = token::from_text(command.get(1)).ok_or("ERR bad position")?;
+    let most = match command.len() {
+        2 => Duration::from_secs(1),
+        _ => Duration::from_millis(unsigned(command.get(2)).ok_or("ERR bad number of milliseconds")?),
+    };
+    let begun = session.node.now();
+    loop {
+        match session.node.engine.reached(&token).await {
+            Ok(()) => break,
+            Err(umbel_core::Error::Retry(_)) if begun.elapsed() < most && !session.client.is_killed() => {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    session.reply.bulk(token::to_text(&session.node.engine.token()));
+    Ok(())
+}
+
+/// `UMBEL.RESIZE key [CAPACITY elements] [ERROR rate]`
+pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = any_filter(session, command.get(1))?;
+    let spec = filter.definition().spec;
+    let (mut capacity, mut error) = (spec.capacity, spec.error);
+    let mut words = Words::from(command, 2);
+    while let Some(word) = words.next() {
+        let value = words.next().unwrap_or_default();
+        if is(word, "CAPACITY") {
+            capacity = unsigned(value).ok_or("ERR bad capacity")?;
+        } else if is(word, "ERROR") {
+            error = float(value).ok_or("ERR bad error rate")?;
+        } else {
+            return Err("ERR unknown option; UMBEL.RESIZE takes CAPACITY and ERROR".into());
+        }
+    }
+    if filter.items() > capacity {
+        return Err(format!(
+            "ERR the filter holds {} items: a capacity of {capacity} is too small",
+            filter.items()
+        )
+        .into());
+    }
+    session.node.engine.resize(&filter, capacity, error).await?;
+    session.reply.ok();
+    Ok(())
+}
+
+/// `UMBEL.CLEAR key`
+pub(super) async fn clear(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = any_filter(session, command.get(1))?;
+    session.node.engine.clear(&filter).await?;
+    session.reply.ok();
+    Ok(())
+}
+
+/// `UMBEL.LIST`
+pub(super) fn list(session: &mut Session) -> Outcome {
+    let filters = session.node.engine.filters();
+    session.reply.array(filters.len());
+    for filter in filters {
+        let definition = filter.definition();
+        session.reply.map(8);
+        session.reply.simple("name");
+        session.reply.bulk(key_of(&definition.name));
+        for (name, value) in [
+            ("kind", definition.spec.kind.to_string()),
+            ("layout", definition.spec.layout.to_string()),
+            ("family", definition.spec.family.to_string()),
+        ] {
+            session.reply.simple(name);
+            session.reply.bulk(value);
+        }
+        session.reply.simple("error");
+        session.reply.double(definition.spec.error);
+        for (name, value) in
+            [("capacity", definition.spec.capacity), ("items", filter.items()), ("bytes", filter.bytes())]
+        {
+            session.reply.simple(name);
+            session.reply.count(value);
+        }
+    }
+    Ok(())
+}
