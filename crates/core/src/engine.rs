@@ -11,6 +11,7 @@
 //! lets a thread do it.
 
 mod checkpoint;
+mod describe;
 mod growth;
 mod handle;
 mod inspect;
@@ -92,6 +93,8 @@ struct Shared {
     /// One for each slot: checkpoints, merges and builds of a slot come one after another.
     maintenance: Vec<tokio::sync::Mutex<()>>,
     directory: Directory,
+    /// Filters get their names one after another: a name is looked up in one slot and may be taken in another.
+    naming: tokio::sync::Mutex<()>,
     work: worker::Work,
 }
 
@@ -160,6 +163,7 @@ impl Builder {
         let recovered = recover::recover_slots(&blobs, &self.settings, &means).await?;
         let mut shared = Shared {
             directory: Directory::new(slots),
+            naming: tokio::sync::Mutex::default(),
             maintenance: (0..slots).map(|_| tokio::sync::Mutex::default()).collect(),
             lanes: Vec::new(),
             settings: self.settings,
@@ -259,7 +263,9 @@ impl Shared {
     /// Shows readers what an entry changed in a slot besides keys.
     fn folded(&self, slot: &mut Slot, entry: &Entry, outcome: &Outcome) -> Result<()> {
         match (&entry.operation, outcome) {
-            (Operation::Define(_) | Operation::Switch, Outcome::Done) => self.show(slot, entry.filter),
+            (Operation::Define(_) | Operation::Describe(_) | Operation::Switch, Outcome::Done) => {
+                self.show(slot, entry.filter)
+            }
             (Operation::Drop | Operation::Clear, Outcome::Done) => {
                 slot.stored.remove(&entry.filter);
                 self.show(slot, entry.filter)

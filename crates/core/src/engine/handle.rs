@@ -1,13 +1,13 @@
 //! Filters as readers see them: by name, without waiting for anybody.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use umbel_filter::{Fingerprint, Hasher, Kind};
 
-use crate::definition::{Definition, home};
+use crate::definition::Definition;
 use crate::fold::{Projection, Shard};
 use crate::{Error, Result};
 
@@ -52,6 +52,8 @@ pub struct Handle {
     pub(super) wanted: AtomicU64,
     /// Keys that were removed since the arrays were built.
     pub(super) removals: AtomicU64,
+    /// When it is gone, in milliseconds since 1970; the greatest number for never.
+    expires: AtomicU64,
 }
 
 /// A shard as readers see it.
@@ -78,6 +80,7 @@ impl Handle {
             hasher,
             shards: (0..definition.shards).map(|_| Place::default()).collect(),
             absent: AtomicU64::new(u64::from(definition.shards)),
+            expires: AtomicU64::new(definition.expires.unwrap_or(u64::MAX)),
             definition: ArcSwap::from_pointee(definition),
             items: AtomicU64::new(0),
             used: AtomicBool::new(true),
@@ -96,6 +99,11 @@ impl Handle {
     /// What the filter is, by its newest definition.
     pub fn definition(&self) -> Arc<Definition> {
         self.definition.load_full()
+    }
+
+    /// Whether its time was over at this time, in milliseconds since 1970.
+    pub fn is_expired(&self, unix_millis: u64) -> bool {
+        self.expires.load(Ordering::Relaxed) <= unix_millis
     }
 
     /// Hashes keys as the filter does.
@@ -232,6 +240,17 @@ pub(super) struct Directory {
 struct Filters {
     by_name: HashMap<String, Arc<Handle>>,
     by_id: HashMap<u64, Arc<Handle>>,
+    /// Those whose home was shown: they exist.
+    homed: HashSet<u64>,
+}
+
+impl Filters {
+    /// Frees a name, if it is this filter's.
+    fn forget_name(&mut self, name: &str, id: u64) {
+        if self.by_name.get(name).is_some_and(|named| named.id == id) {
+            self.by_name.remove(name);
+        }
+    }
 }
 
 impl Directory {
@@ -247,11 +266,13 @@ impl Directory {
         self.filters.read().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
     }
 
+    /// All filters, by name.
     pub(super) fn all(&self) -> Vec<Arc<Handle>> {
         let filters = self.filters.read().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = filters.by_name.values().cloned().collect();
-        all.sort_by(|one, other| one.definition.load().name.cmp(&other.definition.load().name));
-        all
+        let existing = filters.homed.iter().filter_map(|id| filters.by_id.get(id));
+        let mut all: Vec<_> = existing.map(|handle| (handle.definition(), Arc::clone(handle))).collect();
+        all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        all.into_iter().map(|(_, handle)| handle).collect()
     }
 
     /// Shows readers a slot's part of a filter as it is now, or that it is gone.
@@ -282,16 +303,24 @@ impl Directory {
         };
         place.items_on_disk.store(items_on_disk, Ordering::Relaxed);
         handle.set_projection(place, shard.projection().cloned());
-        let is_home = home(&definition.name, self.slots) == slot;
+        let is_home = definition.home(self.slots) == slot;
+        let before = is_home.then(|| handle.definition.swap(Arc::new(definition.clone())));
         if is_home {
-            handle.definition.store(Arc::new(definition.clone()));
+            handle.expires.store(definition.expires.unwrap_or(u64::MAX), Ordering::Relaxed);
         }
         if !handle.is_behind() {
             handle.room.store(handle.definition.load().spec.capacity, Ordering::Relaxed);
         }
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
-        if is_home {
-            filters.by_name.insert(definition.name.clone(), Arc::clone(&handle));
+        if let Some(before) = before {
+            filters.homed.insert(id);
+            if before.name != definition.name {
+                filters.forget_name(&before.name, id);
+            }
+            // Two of one name are not made. If there were, all would agree on which one has it.
+            if filters.by_name.get(&definition.name).is_none_or(|named| named.id >= id) {
+                filters.by_name.insert(definition.name.clone(), Arc::clone(&handle));
+            }
         }
         filters.by_id.insert(id, handle);
         Ok(())
@@ -304,10 +333,8 @@ impl Directory {
         }
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
         if slot == handle.home {
-            let name = &handle.definition.load().name;
-            if filters.by_name.get(name).is_some_and(|named| named.id == handle.id) {
-                filters.by_name.remove(name);
-            }
+            filters.homed.remove(&handle.id);
+            filters.forget_name(&handle.definition.load().name, handle.id);
         }
         if handle.absent.load(Ordering::Acquire) == handle.shards.len() as u64 {
             filters.by_id.remove(&handle.id);

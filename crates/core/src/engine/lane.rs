@@ -233,7 +233,10 @@ impl Lane {
                 let slots = shared.settings.slots;
                 return Err(Error::Invalid(format!("slot {} of a deployment of {slots}", part.slot)));
             };
-            if let Work::Other(Operation::Drop | Operation::Clear | Operation::Barrier) = part.work {
+            if let Work::Other(
+                Operation::Drop | Operation::Clear | Operation::Barrier | Operation::Describe(_),
+            ) = part.work
+            {
                 continue;
             }
             let Some(shard) = slot.state.shard(filter) else { continue };

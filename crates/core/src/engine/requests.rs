@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use umbel_filter::{Fingerprint, Plan, Spec};
 
 use super::handle::{Answer, Handle};
 use super::{Engine, Shared};
-use crate::definition::{Definition, Growth};
+use crate::definition::{Definition, Growth, Window};
 use crate::entry::{Entry, Operation, Request, SPREAD};
 use crate::limits::FINGERPRINTS_MAX;
 use crate::{Error, Position, Result};
@@ -26,6 +27,12 @@ pub struct NewFilter {
     pub retain: bool,
     /// What happens when it fills up.
     pub growth: Growth,
+    /// When it is gone, in milliseconds since 1970.
+    pub expires: Option<u64>,
+    /// What a door wants to remember of it, at most 256 bytes.
+    pub labels: Bytes,
+    /// Whether, and for how long, it remembers its newest keys only.
+    pub window: Option<Window>,
 }
 
 /// In how many slots a filter lives.
@@ -49,6 +56,9 @@ impl NewFilter {
             sharding: Sharding::default(),
             retain: true,
             growth: Growth::default(),
+            expires: None,
+            labels: Bytes::new(),
+            window: None,
         }
     }
 }
@@ -90,6 +100,8 @@ impl Engine {
         let plan = Plan::new(&definition.spec, definition.shards)
             .map_err(|error| Error::Invalid(error.to_string()))?;
         let bytes = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
+        // A window has no array of its own.
+        let bytes = if definition.window.is_some() { 0 } else { bytes };
         if bytes > shared.settings.limits.filter_bytes_max {
             return Err(Error::Invalid(format!(
                 "the filter {} takes {bytes} bytes; one may take {}",
@@ -97,6 +109,8 @@ impl Engine {
             )));
         }
         shared.reserve(bytes, &definition.name).await?;
+        let _naming = shared.naming.lock().await;
+        shared.free_name(&definition.name, None, false).await?;
         let id = shared.random.next();
         let operation = Operation::Define(definition.encode()?);
         let home = Entry {
@@ -121,12 +135,16 @@ impl Engine {
 
     /// The filter of that name.
     pub fn filter(&self, name: &str) -> Option<Arc<Handle>> {
-        self.shared.directory.named(name)
+        let now = self.shared.clock.unix_millis();
+        self.shared.directory.named(name).filter(|filter| !filter.is_expired(now))
     }
 
-    /// All filters, by name.
+    /// All filters that users made, by name.
     pub fn filters(&self) -> Vec<Arc<Handle>> {
-        self.shared.directory.all()
+        let now = self.shared.clock.unix_millis();
+        let mut all = self.shared.directory.all();
+        all.retain(|filter| !filter.definition().is_internal() && !filter.is_expired(now));
+        all
     }
 
     /// Adds keys.
@@ -217,14 +235,7 @@ impl Engine {
 
     /// Removes a filter. Its name is free at once.
     pub async fn drop_filter(&self, filter: &Arc<Handle>) -> Result<()> {
-        let (id, slots) = (filter.id(), self.shared.settings.slots);
-        let home = filter.definition().home(slots);
-        let home = Entry { filter: id, slot: home, request: Request::default(), operation: Operation::Drop };
-        let partition = self.shared.lane(home.slot).partition;
-        self.shared.submit(vec![(partition, home)]).await?;
-        // If the home forgot that it is dropped while other slots remember, the filter would be back without its keys.
-        self.shared.log.sync(partition).await?;
-        self.shared.everywhere(id, &filter.definition(), &Operation::Drop).await
+        self.shared.drop_filter(filter).await
     }
 
     /// Gives a filter another capacity or error rate. It answers as before until the new size is there, slot by slot.
@@ -253,7 +264,7 @@ impl Engine {
     }
 }
 
-fn gone(filter: &Handle) -> Error {
+pub(super) fn gone(filter: &Handle) -> Error {
     Error::Invalid(format!("the filter {} was dropped", filter.definition().name))
 }
 
@@ -266,12 +277,15 @@ struct Group {
 
 impl Shared {
     fn define(&self, new: NewFilter) -> Result<Definition> {
-        let NewFilter { name, spec, sharding, retain, growth } = new;
-        let whole = Definition { retain, growth, ..Definition::new(name, spec) };
+        let NewFilter { name, spec, sharding, retain, growth, expires, labels, window } = new;
+        let expires = expires.filter(|at| *at != u64::MAX);
+        let whole = Definition { retain, growth, expires, labels, window, ..Definition::new(name, spec) };
         whole.check()?;
         let bytes = Plan::new(&spec, 1).map_err(|error| Error::Invalid(error.to_string()))?.bytes();
         let shards = match sharding {
             Sharding::Whole => 1,
+            // Its buckets may be sharded.
+            _ if whole.window.is_some() => 1,
             Sharding::BySize
                 if whole.is_chain() || bytes <= u128::from(self.settings.sharded_above_bytes) =>
             {
@@ -282,6 +296,18 @@ impl Shared {
         let definition = Definition { shards, ..whole };
         definition.check()?;
         Ok(definition)
+    }
+
+    /// Removes a filter.
+    pub(super) async fn drop_filter(&self, filter: &Arc<Handle>) -> Result<()> {
+        let (id, slots) = (filter.id(), self.settings.slots);
+        let home = filter.definition().home(slots);
+        let home = Entry { filter: id, slot: home, request: Request::default(), operation: Operation::Drop };
+        let partition = self.lane(home.slot).partition;
+        self.submit(vec![(partition, home)]).await?;
+        // If the home forgot that it is dropped while other slots remember, the filter would be back without its keys.
+        self.log.sync(partition).await?;
+        self.everywhere(id, &filter.definition(), &Operation::Drop).await
     }
 
     /// The same operation in every slot in which a filter has a shard.

@@ -68,6 +68,10 @@ struct Copy {
 impl Projection {
     /// An empty one for the definition.
     pub(crate) fn new(definition: &Definition, means: &Means) -> Result<Self> {
+        if definition.window.is_some() {
+            // Its keys are in its buckets.
+            return Ok(Self::of(definition.generation, Vec::new(), 0));
+        }
         let grows = definition.growth != Growth::Fixed;
         let halved = !definition.retain && grows && !definition.is_chain();
         let error = if halved { definition.spec.error / 2.0 } else { definition.spec.error };

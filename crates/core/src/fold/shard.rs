@@ -211,7 +211,7 @@ impl Shard {
             }
         }
         self.next = None;
-        self.definition = next;
+        self.definition = next.described(&self.definition);
         Ok(Outcome::Done)
     }
 }
