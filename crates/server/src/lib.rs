@@ -1,2 +1,1 @@
 //! The doors of Umbel: RESP for every Redis client, HTTP for health and metrics.
-
