@@ -100,7 +100,7 @@ impl Entry {
         bytes.extend(self.request.sequence.to_le_bytes());
         match &self.operation {
             Operation::Add(keys) | Operation::Remove(keys) => {
-                keys.iter().for_each(|key| bytes.extend(key.to_bytes()));
+                keys.iter().for_each(|key| bytes.extend_from_slice(&key.to_bytes()));
             }
             Operation::Define(definition) | Operation::Describe(definition) => bytes.extend(definition),
             Operation::Drop | Operation::Clear | Operation::Barrier | Operation::Switch => {}

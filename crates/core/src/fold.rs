@@ -209,6 +209,24 @@ impl State {
         Ok(outcome)
     }
 
+    /// Adds keys for nobody's session, with the answers in `new`, which is as long as `keys`, and gives how many were new. What
+    /// takes more than that is left undone for [`apply_work`](Self::apply_work), which does the same and more.
+    #[inline]
+    pub(crate) fn add_simply(
+        &mut self,
+        position: Position,
+        filter: u64,
+        keys: &[Fingerprint],
+        new: &mut [bool],
+    ) -> Option<u64> {
+        if position <= self.applied {
+            return None;
+        }
+        let fresh = self.filters.get_mut(&filter)?.add_simply(keys, new)?;
+        self.applied = position;
+        Some(fresh)
+    }
+
     /// The keys that belong to this slot.
     fn own(&self, keys: &[Fingerprint]) -> Vec<Fingerprint> {
         keys.iter().copied().filter(|key| key.slot(self.slots) == u32::from(self.slot)).collect()
@@ -363,7 +381,7 @@ impl State {
 
     /// Whether a request was folded before.
     pub(crate) fn is_repeated(&self, request: Request) -> bool {
-        !matches!(self.sessions.known(request), Known::New)
+        request.session != 0 && !matches!(self.sessions.known(request), Known::New)
     }
 
     pub(crate) fn shard_mut(&mut self, filter: u64) -> Option<&mut Shard> {

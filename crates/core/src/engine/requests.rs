@@ -8,6 +8,7 @@ use bytes::Bytes;
 use umbel_filter::{Fingerprint, Plan, Spec};
 
 use super::handle::{Answer, Handle};
+use super::part::Order;
 use super::{Engine, Shared};
 use crate::definition::{Definition, Growth, Window};
 use crate::entry::{Entry, Operation, Request, SPREAD};
@@ -268,11 +269,10 @@ pub(super) fn gone(filter: &Handle) -> Error {
     Error::Invalid(format!("the filter {} was dropped", filter.definition().name))
 }
 
-/// Keys of one partition, and where they stand among all.
+/// Keys of one partition.
 struct Group {
     partition: u32,
     keys: Vec<Fingerprint>,
-    places: Vec<usize>,
 }
 
 impl Shared {
@@ -355,52 +355,75 @@ impl Shared {
         filter.used.store(true, Ordering::Relaxed);
         self.load(filter).await?;
         self.work.keep_up(self).await;
-        let slot = if filter.definition().shards == 1 { filter.slot(Fingerprint::default()) } else { SPREAD };
-        let grouped = self.by_partition(slot, keys);
-        let (mut entries, mut placed) = (Vec::new(), Vec::new());
-        for Group { partition, keys, places } in &grouped {
+        let slot = if filter.is_whole() { filter.slot(Fingerprint::default()) } else { SPREAD };
+        let (grouped, order) = self.by_partition(slot, keys);
+        let mut entries = Vec::with_capacity(grouped.len());
+        for Group { partition, keys } in grouped {
             if keys.len() > FINGERPRINTS_MAX && request.session != 0 {
                 return Err(Error::Invalid(format!(
                     "a session's request with {} keys for partition {partition}; at most {FINGERPRINTS_MAX}",
                     keys.len()
                 )));
             }
-            for (keys, places) in keys.chunks(FINGERPRINTS_MAX).zip(places.chunks(FINGERPRINTS_MAX)) {
-                let entry = Entry { filter: filter.id(), slot, request, operation: operation(keys.to_vec()) };
-                entries.push((*partition, entry));
-                placed.push((*partition, places));
+            let entry = |keys| Entry { filter: filter.id(), slot, request, operation: operation(keys) };
+            if keys.len() <= FINGERPRINTS_MAX {
+                entries.push((partition, entry(keys)));
+                continue;
             }
+            entries.extend(keys.chunks(FINGERPRINTS_MAX).map(|keys| (partition, entry(keys.to_vec()))));
         }
+        let partitions: Vec<u32> = entries.iter().map(|(partition, _)| *partition).collect();
         let applied = self.submit(entries).await?;
-        let mut written = Written { answers: vec![None; keys.len()], refused: None, token: Token::default() };
-        for ((partition, places), applied) in placed.into_iter().zip(applied) {
+        let mut written = Written { answers: Vec::new(), refused: None, token: Token::default() };
+        let mut answers = Vec::with_capacity(keys.len());
+        for (partition, applied) in partitions.into_iter().zip(applied) {
             written.token.see(partition, applied.position);
             if let Some(why) = applied.refused {
                 return Err(Error::Invalid(why));
             }
             written.refused = written.refused.or(applied.full);
-            for (place, answer) in places.iter().zip(applied.answers) {
-                written.answers[*place] = answer;
-            }
+            answers.extend(applied.answers);
         }
+        written.answers = match order {
+            None => answers,
+            Some(order) => {
+                let mut placed = vec![None; keys.len()];
+                order.places().zip(answers).for_each(|(place, answer)| placed[place as usize] = answer);
+                placed
+            }
+        };
         Ok(written)
     }
 
-    /// Keys by the partition that they belong to.
-    fn by_partition(&self, slot: u16, keys: &[Fingerprint]) -> Vec<Group> {
+    /// Keys by the partition that they belong to, and, if that is another order, where each of them stood. Within a partition they
+    /// are in the order of their slots, so that nobody has to sort them again.
+    fn by_partition(&self, slot: u16, keys: &[Fingerprint]) -> (Vec<Group>, Option<Order>) {
         if slot != SPREAD {
-            let partition = self.lane(slot).partition;
-            return vec![Group { partition, keys: keys.to_vec(), places: (0..keys.len()).collect() }];
+            let all = || Group { partition: self.lane(slot).partition, keys: keys.to_vec() };
+            return ((!keys.is_empty()).then(all).into_iter().collect(), None);
         }
-        let partitions = self.lanes.len() as u32;
-        let empty = |partition| Group { partition, keys: Vec::new(), places: Vec::new() };
-        let mut groups: Vec<Group> = (0..partitions).map(empty).collect();
-        for (place, key) in keys.iter().enumerate() {
-            let group = &mut groups[(key.slot(self.settings.slots) % partitions) as usize];
-            group.keys.push(*key);
-            group.places.push(place);
+        let (slots, partitions) = (self.settings.slots, self.lanes.len() as u32);
+        let each = slots.div_ceil(partitions);
+        let group_of = |key: &Fingerprint| {
+            let slot = key.slot(slots);
+            (slot % partitions * each + slot / partitions) as u16
+        };
+        let order = Order::new(keys.iter().map(group_of), (partitions * each) as usize);
+        let mut groups: Vec<Group> = Vec::with_capacity(keys.len().min(partitions as usize));
+        let mut end = 0;
+        for (group, place) in order.codes() {
+            let group = u32::from(group);
+            if group >= end || groups.is_empty() {
+                let partition = group / each;
+                end = (partition + 1) * each;
+                let expected = keys.len() / partitions as usize;
+                groups.push(Group { partition, keys: Vec::with_capacity(expected + expected / 4 + 4) });
+            }
+            if let Some(group) = groups.last_mut() {
+                group.keys.push(keys[place as usize]);
+            }
         }
-        groups
+        (groups, Some(order))
     }
 
     async fn reached(&self, token: &Token) -> Result<()> {
