@@ -1,2 +1,12 @@
 //! The doors of Umbel: RESP for every Redis client, HTTP for health and metrics.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`config`] | every setting, where its value came from, and Redis's `CONFIG` |
+//! | [`glob`] | Redis's patterns |
+//! | [`digest`] | passwords as they are kept |
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod config;
+pub mod digest;
+pub mod glob;
