@@ -2,11 +2,13 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`acl`] | Redis's users: who may do what |
 //! | [`config`] | every setting, where its value came from, and Redis's `CONFIG` |
 //! | [`glob`] | Redis's patterns |
 //! | [`digest`] | passwords as they are kept |
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod acl;
 pub mod config;
 pub mod digest;
 pub mod glob;
