@@ -45,9 +45,29 @@ pub trait Commands: Send + Sync {
 
 /// The categories of Redis, in its order. A table may have more.
 pub const CATEGORIES: [&str; 23] = [
-    "keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap", "hyperloglog", "geo",
-    "stream", "pubsub", "admin", "fast", "slow", "blocking", "dangerous", "connection", "transaction", "scripting",
-    "bloom", "cuckoo",
+    "keyspace",
+    "read",
+    "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
+    "string",
+    "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "blocking",
+    "dangerous",
+    "connection",
+    "transaction",
+    "scripting",
+    "bloom",
+    "cuckoo",
 ];
 
 /// What is wrong with a request, as Redis words it, without the error code.
@@ -151,7 +171,7 @@ impl Acl {
     pub fn current<'l>(&self, login: &'l mut Login) -> Option<&'l User> {
         let version = self.version.load(Ordering::Acquire);
         if version != login.version {
-            login.user = self.user(login.user.name())?;
+            login.user = self.user(login.user.name()).filter(|user| user.is_same(&login.user))?;
             login.version = version;
         }
         Some(&login.user)
@@ -232,9 +252,16 @@ impl Acl {
     }
 
     /// `ACL DRYRUN`: `Ok(None)` if the user may, else why not, as a plain reply.
-    pub fn dry_run(&self, name: &str, command: u16, keys: &[&[u8]], access: Access) -> Result<Option<String>, Error> {
+    pub fn dry_run(
+        &self,
+        name: &str,
+        command: u16,
+        keys: &[&[u8]],
+        access: Access,
+    ) -> Result<Option<String>, Error> {
         let user = self.user(name).ok_or_else(|| Error(format!("User '{name}' not found")))?;
-        let called = if usize::from(command) < self.commands.len() { self.commands.name(command.into()) } else { "?" };
+        let called =
+            if usize::from(command) < self.commands.len() { self.commands.name(command.into()) } else { "?" };
         Ok(user.can(command, keys.iter().copied(), access).err().map(|denied| match denied {
             Denied::Command => format!("User {name} has no permissions to run the '{called}' command"),
             Denied::Key(key) => {

@@ -342,6 +342,10 @@ impl Config {
             let auth = self.tls_client_auth.name();
             return fail(format!("tls_client_auth is {auth}, but tls_client_ca is not set"));
         }
+        if self.input_bytes_max < self.bulk_bytes_max {
+            let (input, bulk) = (self.input_bytes_max, self.bulk_bytes_max);
+            return fail(format!("input_bytes_max is {input}; it must be bulk_bytes_max, {bulk}, or more"));
+        }
         if self.family == Family::Keyed && self.secret_file.is_none() {
             return fail("family is keyed, but secret_file is not set".to_owned());
         }

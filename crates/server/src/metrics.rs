@@ -268,8 +268,8 @@ impl Collect for Metrics {
             family.sample(&[("code", code)], *count);
         }
         for (name, kind, help, value) in [
-            ("umbel_connections", Kind::Gauge, "Open connections.", totals.open),
-            ("umbel_connections_total", Kind::Counter, "Connections accepted.", totals.opened),
+            ("umbel_connections_open", Kind::Gauge, "Open connections.", totals.open),
+            ("umbel_connections_opened_total", Kind::Counter, "Connections accepted.", totals.opened),
             ("umbel_connections_refused_total", Kind::Counter, "Connections refused.", totals.refused),
             ("umbel_received_bytes_total", Kind::Counter, "Bytes received.", totals.bytes_in),
             ("umbel_sent_bytes_total", Kind::Counter, "Bytes sent.", totals.bytes_out),

@@ -78,7 +78,9 @@ impl Files {
         let builder = match (self.client_auth, &self.client_ca) {
             (ClientAuth::Off, _) => builder.with_no_client_auth(),
             (_, None) => {
-                return Err(Error("clients show certificates, but no authority for them is named".to_owned()));
+                return Err(Error(
+                    "clients show certificates, but no authority for them is named".to_owned(),
+                ));
             }
             (auth, Some(path)) => {
                 let mut roots = RootCertStore::empty();

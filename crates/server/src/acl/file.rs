@@ -47,6 +47,12 @@ impl Acl {
             return Err(Error(format!("{}. No user was changed.", errors.join(". "))));
         }
         self.change(|users| {
+            // Who is the same as before stays logged in; others have to log in again, as with Redis.
+            for (name, user) in &mut loaded {
+                if let Some(before) = users.get(name).filter(|before| before.line() == user.line()) {
+                    *user = Arc::clone(before);
+                }
+            }
             if let Some(default) = users.remove(DEFAULT) {
                 loaded.entry(DEFAULT.to_owned()).or_insert(default);
             }

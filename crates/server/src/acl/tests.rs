@@ -61,8 +61,14 @@ fn lines_are_those_of_redis() {
     assert_eq!(acl().list(), ["user default on nopass sanitize-payload ~* &* +@all"]);
     for (rules, expected) in [
         ("off", "off sanitize-payload resetchannels -@all".to_owned()),
-        ("on >pw ~a:* +@read -get", format!("on sanitize-payload #{PW} ~a:* resetchannels -@all +@read -get")),
-        ("on nopass allkeys allchannels allcommands -set", "on nopass sanitize-payload ~* &* +@all -set".into()),
+        (
+            "on >pw ~a:* +@read -get",
+            format!("on sanitize-payload #{PW} ~a:* resetchannels -@all +@read -get"),
+        ),
+        (
+            "on nopass allkeys allchannels allcommands -set",
+            "on nopass sanitize-payload ~* &* +@all -set".into(),
+        ),
         ("+get +set -get", "off sanitize-payload resetchannels -@all +set -get".into()),
         ("+config|get +config", "off sanitize-payload resetchannels -@all +config".into()),
         ("+config -config|set", "off sanitize-payload resetchannels -@all +config -config|set".into()),
@@ -91,14 +97,23 @@ fn errors_are_those_of_redis() {
         ("wat", "Error in ACL SETUSER modifier 'wat': Syntax error"),
         ("+foo", "Error in ACL SETUSER modifier '+foo': Unknown command or category name in ACL"),
         ("+@foo", "Error in ACL SETUSER modifier '+@foo': Unknown command or category name in ACL"),
-        ("+config|foo", "Error in ACL SETUSER modifier '+config|foo': Unknown command or category name in ACL"),
+        (
+            "+config|foo",
+            "Error in ACL SETUSER modifier '+config|foo': Unknown command or category name in ACL",
+        ),
         ("(+foo)", "Error in ACL SETUSER modifier '(+foo)': Unknown command or category name in ACL"),
         ("(on)", "Error in ACL SETUSER modifier '(on)': Syntax error"),
         ("(+get", "Unmatched parenthesis in acl selector starting at '(+get'."),
         ("%X~a", "Error in ACL SETUSER modifier '%X~a': Syntax error"),
         ("%~a", "Error in ACL SETUSER modifier '%~a': Syntax error"),
-        ("#zz", "Error in ACL SETUSER modifier '#zz': The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"),
-        ("<pw", "Error in ACL SETUSER modifier '<(hidden)': The password you are trying to remove from the user does not exist"),
+        (
+            "#zz",
+            "Error in ACL SETUSER modifier '#zz': The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters",
+        ),
+        (
+            "<pw",
+            "Error in ACL SETUSER modifier '<(hidden)': The password you are trying to remove from the user does not exist",
+        ),
         ("", "Error in ACL SETUSER modifier '': Syntax error"),
         ("+", "Error in ACL SETUSER modifier '+': Unknown command or category name in ACL"),
         ("é", "Error in ACL SETUSER modifier 'é': Syntax error"),
@@ -116,7 +131,10 @@ fn errors_are_those_of_redis() {
     let error = acl.set_user("a b", &[]).unwrap_err().to_string();
     assert_eq!(error, "Usernames can't contain spaces or null characters");
     assert_eq!(acl.delete_users(&["alice", "bob"]), Ok(1));
-    assert_eq!(acl.delete_users(&["default"]).unwrap_err().to_string(), "The 'default' user cannot be removed");
+    assert_eq!(
+        acl.delete_users(&["default"]).unwrap_err().to_string(),
+        "The 'default' user cannot be removed"
+    );
 }
 
 #[test]
@@ -145,7 +163,9 @@ fn commands_and_keys_are_checked() {
     default.can(9999, [&b"any"[..]], Access::READ_WRITE).unwrap();
     assert!(acl.user("alice").unwrap().can(9999, [], Access::READ).is_err());
     set(&acl, "reset +config -config|set").unwrap();
-    assert!(can(&acl, "config", &[], Access::READ).is_ok() && can(&acl, "config|set", &[], Access::READ).is_err());
+    assert!(
+        can(&acl, "config", &[], Access::READ).is_ok() && can(&acl, "config|set", &[], Access::READ).is_err()
+    );
     assert!(can(&acl, "config|get", &[], Access::READ).is_ok());
 }
 
@@ -165,7 +185,17 @@ fn logins_follow_their_users() {
     set(&acl, "off").unwrap();
     acl.authenticate("alice", b"pw").unwrap_err();
     acl.delete_users(&["alice"]).unwrap();
+    assert!(acl.current(&mut login.clone()).is_none());
+    set(&acl, "on nopass allcommands").unwrap();
+    assert!(acl.current(&mut login).is_none(), "another alice");
+
+    let mut login = acl.authenticate("alice", b"").unwrap();
+    let text = acl.list().join("\n");
+    acl.load_text(&text, "").unwrap();
+    assert!(acl.current(&mut login).is_some(), "nothing has changed");
+    acl.load_text(&text.replace("+@all", "-@all"), "").unwrap();
     assert!(acl.current(&mut login).is_none());
+    acl.load_text(&text, "").unwrap();
 
     acl.set_password(Some(Digest::of(b"new"))).unwrap();
     assert!(!acl.is_open());
@@ -199,7 +229,12 @@ fn files_are_taken_as_a_whole() {
     let before = acl.list();
     let text = "user bob on\n\n# a comment\nuser carol +foo\nalice\nuser bob off\nuser d (+get\n";
     let error = acl.load_text(text, "users.acl").unwrap_err().to_string();
-    for part in ["users.acl:4: Error in modifier '+foo'", "users.acl:5: ", "users.acl:6: user 'bob' is there twice", "users.acl:7: Unmatched"] {
+    for part in [
+        "users.acl:4: Error in modifier '+foo'",
+        "users.acl:5: ",
+        "users.acl:6: user 'bob' is there twice",
+        "users.acl:7: Unmatched",
+    ] {
         assert!(error.contains(part), "{error}");
     }
     assert_eq!(acl.list(), before);
@@ -246,7 +281,9 @@ fn smaller_commands() {
     assert_ne!(generate_password(256), generate_password(256));
     assert!(generate_password(0).is_err() && generate_password(4097).is_err());
     set(&acl, "on +get ~a").unwrap();
-    let dry = |command: &str, key: &str| acl.dry_run("alice", index(command), &[key.as_bytes()], Access::READ).unwrap();
+    let dry = |command: &str, key: &str| {
+        acl.dry_run("alice", index(command), &[key.as_bytes()], Access::READ).unwrap()
+    };
     assert_eq!(dry("get", "a"), None);
     assert_eq!(dry("set", "a").unwrap(), "User alice has no permissions to run the 'set' command");
     assert_eq!(dry("get", "b").unwrap(), "User alice has no permissions to access the 'b' key");

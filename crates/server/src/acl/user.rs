@@ -1,6 +1,7 @@
 //! A user: rules in the order in which `ACL SETUSER` takes them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::rules::{Access, Rules, SYNTAX};
 use super::{Commands, Denied, Error};
@@ -11,6 +12,8 @@ use crate::digest::Digest;
 #[derive(Clone, Debug)]
 pub struct User {
     name: Arc<str>,
+    /// Another one after it was removed and made again, so that old connections do not become the new user.
+    id: u64,
     enabled: bool,
     no_password: bool,
     sanitize: bool,
@@ -61,16 +64,7 @@ impl User {
         if name.is_empty() || name.contains([' ', '\0', '\n', '\r']) {
             return Err(Error("Usernames can't contain spaces or null characters".to_owned()));
         }
-        Ok(Self {
-            name: name.into(),
-            enabled: false,
-            no_password: false,
-            sanitize: true,
-            passwords: Vec::new(),
-            rules: Rules::none(commands),
-            selectors: Vec::new(),
-            everything: false,
-        })
+        Ok(Self { name: name.into(), ..blank(commands) })
     }
 
     /// The default user of a fresh server: on, with everything, with this password or with none.
@@ -84,17 +78,21 @@ impl User {
             name: super::DEFAULT.into(),
             enabled: true,
             no_password: password.is_none(),
-            sanitize: true,
             passwords: password.into_iter().collect(),
             rules,
-            selectors: Vec::new(),
             everything: true,
+            ..blank(commands)
         }
     }
 
     /// The name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it is the same user, perhaps changed, and not another one of that name.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
     }
 
     /// Whether it may log in.
@@ -121,13 +119,13 @@ impl User {
         K: IntoIterator<Item = &'k [u8]>,
         K::IntoIter: Clone,
     {
-        if self.everything { Ok(()) } else { self.check(command.into(), keys.into_iter(), access) }
+        if self.everything { Ok(()) } else { self.check(command.into(), &keys.into_iter(), access) }
     }
 
     fn check<'k>(
         &self,
         command: usize,
-        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        keys: &(impl Iterator<Item = &'k [u8]> + Clone),
         access: Access,
     ) -> Result<(), Denied> {
         // The refusal that came nearest to a permission is told.
@@ -173,13 +171,13 @@ impl User {
             "skip-sanitize-payload" => self.sanitize = false,
             "clearselectors" => self.selectors.clear(),
             "reset" => {
-                let fresh = Self { name: Arc::clone(&self.name), ..blank(commands) };
+                let fresh = Self { name: Arc::clone(&self.name), id: self.id, ..blank(commands) };
                 *self = fresh;
             }
             _ => match rule.as_bytes().first() {
-                Some(b'>') => self.add(Digest::of(rule[1..].as_bytes())),
+                Some(b'>') => self.add(Digest::of(&rule.as_bytes()[1..])),
                 Some(b'#') => self.add(Digest::from_hex(&rule[1..]).ok_or(HASH)?),
-                Some(b'<') => self.remove(Digest::of(rule[1..].as_bytes())).ok_or(ABSENT)?,
+                Some(b'<') => self.remove(Digest::of(&rule.as_bytes()[1..])).ok_or(ABSENT)?,
                 Some(b'!') => self.remove(Digest::from_hex(&rule[1..]).ok_or(HASH)?).ok_or(ABSENT)?,
                 Some(b'(') => {
                     let inner = rule[1..].strip_suffix(')').ok_or(SYNTAX)?;
@@ -238,9 +236,12 @@ impl User {
     }
 }
 
+/// Off, without a name, passwords and permissions.
 fn blank(commands: &dyn Commands) -> User {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     User {
         name: "".into(),
+        id: NEXT.fetch_add(1, Ordering::Relaxed),
         enabled: false,
         no_password: false,
         sanitize: true,

@@ -101,7 +101,7 @@ impl Config {
         Ok(())
     }
 
-    /// A password from a file, if that was named later than, or instead of, the password itself.
+    /// The password, if a file is named for it. Two passwords are refused: one of them would be forgotten.
     fn read_password(&mut self) -> Result<(), Error> {
         let Some(path) = self.password_file.clone() else { return Ok(()) };
         if self.password.is_some() {

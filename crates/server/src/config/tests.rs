@@ -145,6 +145,7 @@ fn what_does_not_go_together_is_refused() {
         (&[("tls-client-auth", "required")], "tls_client_ca"),
         (&[("bind", "127.0.0.1 0.0.0.0")], "0.0.0.0"),
         (&[("family", "keyed")], "secret_file"),
+        (&[("input-bytes-max", "1MiB")], "bulk_bytes_max"),
         (&[("password", "a"), ("password-file", "b")], "both set"),
         (&[("password-file", "/nonexistent")], "/nonexistent"),
     ] {

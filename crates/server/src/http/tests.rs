@@ -58,7 +58,7 @@ async fn health_readiness_and_metrics_are_told() {
     assert!(world.get("/healthz").await.starts_with("HTTP/1.1 200"), "it lives nevertheless");
     let reply = world.get("/metrics").await;
     assert!(
-        reply.contains("text/plain; version=0.0.4") && reply.contains("\numbel_connections 0\n"),
+        reply.contains("text/plain; version=0.0.4") && reply.contains("\numbel_connections_open 0\n"),
         "{reply}"
     );
     assert!(world.get("/nothing").await.starts_with("HTTP/1.1 404"));
