@@ -1,5 +1,6 @@
 //! `umbel`: plan filters and look into their files.
 
+mod config;
 mod inspect;
 mod plan;
 mod report;
@@ -22,6 +23,7 @@ enum Command {
     Plan(plan::Arguments),
     Inspect(inspect::Arguments),
     Serve(serve::Arguments),
+    Config(Box<config::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Config(arguments) => config::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

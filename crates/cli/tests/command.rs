@@ -193,3 +193,43 @@ fn an_engines_blobs_are_opened() {
     assert_eq!(formats, ["archive run", "arrays", "deployment", "manifest", "trimmed"]);
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn settings_are_shown_with_their_source() {
+    let folder = std::env::temp_dir().join(format!("umbel-command-config-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("some.toml");
+    std::fs::write(&file, "port = 7000\nslots = 16\nmemory = \"1GB\"\n").unwrap();
+    let file = file.to_str().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_umbel"))
+        .args(["config", "--json", "--config", file, "--slowlog-threshold-us", "-1", "--port", "7001"])
+        .args(["--requirepass", "hunter2", "--enable-debug-command"])
+        .env("UMBEL_MEMORY", "2GB")
+        .env("UMBEL_MEMROY", "3GB")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let shown: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |name: &str| {
+        let row = shown.iter().find(|row| row["name"] == name).unwrap();
+        (row["value"].as_str().unwrap().to_owned(), row["source"].as_str().unwrap().to_owned())
+    };
+    for (name, value, source) in [
+        ("port", "7001", "flag --port"),
+        ("slots", "16", &*format!("file {file}")),
+        ("memory", "2GiB", "environment UMBEL_MEMORY"),
+        ("password", "(hidden)", "flag --password"),
+        ("slowlog_threshold_us", "-1", "flag --slowlog-threshold-us"),
+        ("enable_debug_command", "yes", "flag --enable-debug-command"),
+        ("data", "./umbel-data", "default"),
+    ] {
+        assert_eq!(of(name), (value.to_owned(), source.to_owned()));
+    }
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert!(warning.contains("UMBEL_MEMROY") && warning.contains("\"memory\""), "{warning}");
+    assert!(complaint(&["config", "--port", "x"]).contains("65535"));
+    assert!(complaint(&["config", "--config", "/no/such/file"]).contains("/no/such/file"));
+    let table = String::from_utf8(umbel(&["config", "--markdown"]).stdout).unwrap();
+    assert!(table.contains("| `port` | `6380` |"), "{table}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
