@@ -67,11 +67,11 @@ impl Loop {
         }
     }
 
-    /// A command was run.
+    /// A command was run so many times, and took this long each time.
     #[inline]
-    pub fn called(&self, command: u16, took: Duration) {
+    pub fn called(&self, command: u16, times: u64, took: Duration) {
         if let Some(command) = self.commands.get(usize::from(command)) {
-            command.latency.record(took);
+            command.latency.record(times, took);
         }
     }
 

@@ -7,10 +7,10 @@ use super::*;
 fn counted() -> Arc<Metrics> {
     let metrics = Metrics::new(["bf.add", "bf.exists", "ping"], 2);
     for number in 0..1000 {
-        metrics.of_loop(number).called(0, Duration::from_micros(number as u64));
+        metrics.of_loop(number).called(0, 1, Duration::from_micros(number as u64));
     }
     let one = metrics.of_loop(1);
-    one.called(2, Duration::from_secs(1000));
+    one.called(2, 1, Duration::from_secs(1000));
     one.failed(0);
     one.rejected(2);
     one.error("NOPERM User alice has no permissions");
@@ -22,7 +22,7 @@ fn counted() -> Arc<Metrics> {
     one.received(10);
     one.sent(20);
     // Past the table: not counted, and no harm done.
-    one.called(999, Duration::ZERO);
+    one.called(999, 1, Duration::ZERO);
     Arc::new(metrics)
 }
 
@@ -48,7 +48,7 @@ fn nothing_is_lost_between_threads() {
     let metrics = Metrics::new(["a"], 1);
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| (0..10_000).for_each(|_| metrics.of_loop(0).called(0, Duration::from_micros(5))));
+            scope.spawn(|| (0..10_000).for_each(|_| metrics.of_loop(0).called(0, 1, Duration::from_micros(5))));
         }
     });
     assert_eq!(metrics.latency(0).calls(), 40_000);
