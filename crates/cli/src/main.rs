@@ -1,5 +1,6 @@
-//! `umbel`: plan filters and look into their files.
+//! `umbel`: plan filters, look into their files, measure servers.
 
+mod bench;
 mod inspect;
 mod plan;
 mod report;
@@ -20,12 +21,14 @@ struct Arguments {
 enum Command {
     Plan(plan::Arguments),
     Inspect(inspect::Arguments),
+    Bench(Box<bench::Arguments>),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
