@@ -116,7 +116,7 @@ mod tests {
         b":1\r\n:0\r\n+OK\r\n-ERR unknown command\r\n*3\r\n:1\r\n-full\r\n:0\r\n$5\r\na\r\nbc\r\n\
         $-1\r\n*0\r\n*2\r\n*1\r\n:7\r\n:-12\r\n*-1\r\n:1\r\n";
     /// Whole replies, integers, errors.
-    const COUNTS: (usize, usize, usize) = (10, 7, 2);
+    const COUNTS: (usize, usize, usize) = (11, 7, 2);
 
     /// Feeds the pieces as a connection would.
     fn count(pieces: &[&[u8]]) -> (usize, usize, usize) {
