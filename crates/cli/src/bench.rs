@@ -123,6 +123,8 @@ struct Run {
     columns: &'static [Column],
     pace: Pace,
     rounds: u32,
+    /// Most keys that a filter is filled with.
+    fill_items: u64,
     json: bool,
 }
 
@@ -178,10 +180,10 @@ impl Run {
         if !(0.001..=86_400.0).contains(&seconds) {
             return Err(format!("invalid seconds: {seconds}; at least 0.001 and at most a day"));
         }
-        let most = arguments.fill_items.unwrap_or(u64::MAX);
+        let fill_items = arguments.fill_items.unwrap_or(u64::MAX);
         let targets = arguments.capacity.iter().map(|capacity| match *capacity {
             1..=CAPACITY_MAX => {
-                let filled = ((*capacity as f64 * fill) as u64).min(most);
+                let filled = ((*capacity as f64 * fill) as u64).min(fill_items);
                 Ok(Target { name: format!("umbel-bench:{capacity}"), capacity: *capacity, filled, error })
             }
             _ => Err(format!("invalid capacity: {capacity}; it is measured from 1 to {CAPACITY_MAX}")),
@@ -199,7 +201,7 @@ impl Run {
             }
         };
         let targets = targets.collect::<Result<_, _>>()?;
-        Ok(Self { cases, targets, columns, pace, rounds: arguments.rounds, json: arguments.json })
+        Ok(Self { cases, targets, columns, pace, rounds: arguments.rounds, fill_items, json: arguments.json })
     }
 
     /// All cases on one filter. The servers take turns, so that a change of the machine's mood meets both.
@@ -221,12 +223,14 @@ impl Run {
         if !self.json {
             progress.suspend(|| print!("\n{}{}", self.title(target), table::head(self.columns)));
         }
-        for case in &self.cases {
+        for (index, case) in self.cases.iter().enumerate() {
             let mut samples: Vec<Vec<_>> = sides.iter().map(|_| Vec::new()).collect();
             for round in 0..self.rounds {
                 for (side, samples) in sides.iter_mut().zip(&mut samples) {
                     progress.set_message(format!("{case}, round {}, {}", round + 1, side.label));
-                    let sample = side.measure(case, target, self.pace, round.into())?;
+                    // Other keys in every case, or an add would find all of them added by the case before.
+                    let seed = ((index as u64) << 16) + u64::from(round);
+                    let sample = side.measure(case, target, self.pace, seed)?;
                     faults.merge(&sample.tally.faults);
                     samples.push(sample);
                     progress.inc(1);
@@ -250,9 +254,10 @@ impl Run {
     fn title(&self, target: &Target) -> String {
         let (capacity, filled) = (grouped(target.capacity.into()), grouped(target.filled.into()));
         let share = target.filled as f64 * 100.0 / target.capacity as f64;
+        let limit = if target.filled == self.fill_items { ", limited by --fill-items" } else { "" };
         let error = target.error;
         format!(
-            "filter of {capacity} keys at an error rate of {error}, filled with {filled} ({share:.3} %)\n"
+            "filter of {capacity} keys at an error rate of {error}, filled with {filled} ({share:.1} %{limit})\n"
         )
     }
 }
@@ -307,9 +312,6 @@ fn introduce(arguments: &Arguments, sides: &[Side]) {
                  request was due"
             );
         }
-    }
-    if let Some(most) = arguments.fill_items {
-        println!("filters are filled with {} keys at most (--fill-items)", grouped(most.into()));
     }
 }
 

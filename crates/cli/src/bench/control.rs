@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use super::address::Address;
 use super::cpu::Process;
 use super::load::SILENCE_MAX;
-use super::reply::{REPLY_BYTES_MAX, Reader, Value, shown};
+use super::reply::{Reader, Value, shown};
 use super::request::{Dialect, Target};
 
 /// Which commands a server is asked with.
@@ -104,11 +104,10 @@ impl Control {
                 }
             }
             buffer.drain(..at);
-            debug_assert!(buffer.len() <= REPLY_BYTES_MAX);
         }
     }
 
-    /// The commands that are to be used, and whether BF commands were missed.
+    /// The commands that are to be used: found out, unless they are prescribed.
     pub(crate) fn dialect(&mut self, commands: Commands) -> Result<Dialect, String> {
         if commands == Commands::Bits {
             return Ok(Dialect::Bits);
