@@ -43,11 +43,11 @@ const CAPACITY_MAX: u64 = 4_000_000_000;
 
 The filters umbel-bench:CAPACITY are made, filled, and removed at the end; nothing else is touched.
 Half of the lookups are for keys that were added, and adds are for keys up to the capacity, some of which were there:
-\"ones %\" says how many replies were 1. Every reply is checked: an error, or a wrong answer for a key that had been
-added, makes the command fail. \"generator %\" is the processor time of the generator, where 100 is one core: if it is
-near 100 for each thread, the server could do more, but its CPU an item is right.")]
+\"ones %\" says how many answers were 1 (of an add: it was new; of SETBIT, the other way round). Every reply is checked:
+an error, or a wrong answer for a key that had been added, makes the command fail. \"generator %\" is the processor time
+of the generator, where 100 is one core: near 100 for each thread, the server could do more, but its CPU an item is right.")]
 pub(crate) struct Arguments {
-    /// The server, A: redis://[user:password@]host[:port][/database]
+    /// The server, A: `redis://host:port`, with `user:password@` before the host and `/database` behind it if need be
     #[arg(long)]
     url: Address,
     /// A second server, B: both are measured in turns
@@ -302,7 +302,7 @@ fn introduce(arguments: &Arguments, sides: &[Side]) {
         None => {
             let seconds = arguments.seconds.unwrap_or(2.0);
             println!(
-                "{connections} connections on {threads} thread(s); medians of {rounds} rounds of {seconds} s"
+                "{connections} connections, generator threads: {threads}; medians of {rounds} rounds of {seconds} s"
             );
         }
         Some(rate) => {
