@@ -7,18 +7,20 @@ use serde_json::Value;
 use crate::packages::{Need, install};
 use crate::step::{self, Failure, command, output, root};
 
-const NEEDS: [Need; 5] = [
+const NEEDS: [Need; 6] = [
     Need { check: "java -version", package: "default-jdk-headless" },
     Need { check: "test -e /usr/share/java/guava.jar", package: "libguava-java" },
     Need { check: "python3 -m ensurepip --version", package: "python3-venv" },
     Need { check: "go version", package: "golang-go" },
     Need { check: "valgrind --version", package: "valgrind" },
+    Need { check: "redis-server --version", package: "redis-server" },
 ];
 
 pub(crate) fn run() -> Result<(), Failure> {
     install(&NEEDS)?;
     step::run("tests", &mut command("cargo test --workspace"))?;
     languages()?;
+    servers()?;
     interleavings()?;
     memory_errors()
 }
@@ -39,6 +41,11 @@ fn languages() -> Result<(), Failure> {
     step::run("bloomfilter-py", install.args(["install", "--quiet", "bloomfilter-py==2.0.0"]))?;
     let mut tests = command("cargo test -p umbel-filter --test languages -- --ignored --nocapture");
     step::run("other languages", tests.env("UMBEL_PYTHON", environment.join("bin/python")))
+}
+
+/// The load generator meets a server that others wrote.
+fn servers() -> Result<(), Failure> {
+    step::run("load on redis-server", &mut command("cargo test -p umbel --test bench -- --ignored"))
 }
 
 /// Loom explores what threads can do to the atomics; it replaces them, so it is a build of its own.

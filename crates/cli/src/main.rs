@@ -1,6 +1,7 @@
-//! `umbel`: plan filters and look into their files.
+//! `umbel`: plan filters, look into their files, measure servers.
 
 mod config;
+mod bench;
 mod inspect;
 mod plan;
 mod report;
@@ -24,6 +25,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Serve(serve::Arguments),
     Config(Box<config::Arguments>),
+    Bench(Box<bench::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
