@@ -82,7 +82,9 @@ impl Adds {
     fn batch(&self, filter: &Arc<Handle>) -> Rc<Batch> {
         let mut open = self.open.borrow_mut();
         let found = open.iter().find(|batch| {
-            Arc::ptr_eq(&batch.filter, filter) && batch.keys.borrow().len() < KEYS_MAX && !batch.is_closed.get()
+            Arc::ptr_eq(&batch.filter, filter)
+                && batch.keys.borrow().len() < KEYS_MAX
+                && !batch.is_closed.get()
         });
         if let Some(found) = found {
             return Rc::clone(found);

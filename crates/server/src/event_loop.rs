@@ -17,7 +17,7 @@ use crate::node::Node;
 use crate::session::Session;
 
 /// Bytes of a buffer that connections share.
-pub const BUFFER_BYTES: usize = 64 << 10;
+pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 /// Buffers that a loop keeps.
 const BUFFERS_KEPT: usize = 64;
 
@@ -65,7 +65,11 @@ impl Local {
 }
 
 /// Runs a loop on this thread until the node stops.
-pub fn run(node: &Arc<Node>, listeners: Vec<std::net::TcpListener>, metrics: Arc<LoopMetrics>) -> io::Result<()> {
+pub(crate) fn run(
+    node: &Arc<Node>,
+    listeners: Vec<std::net::TcpListener>,
+    metrics: Arc<LoopMetrics>,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let set = LocalSet::new();
     let local = Rc::new(Local::new(metrics));

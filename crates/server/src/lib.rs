@@ -7,6 +7,8 @@
 //!             | thread each               and batch: adds of all clients in one turn are one append
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod batch;
 pub mod clients;
 pub mod commands;
@@ -16,7 +18,10 @@ mod loading;
 pub mod metrics;
 mod names;
 pub mod node;
+mod pause;
+mod process;
 pub mod resp;
+mod saves;
 pub mod server;
 mod session;
 mod slowlog;

@@ -1,8 +1,8 @@
 //! What all connections share.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Mutex, watch};
@@ -10,9 +10,18 @@ use umbel_core::engine::Engine;
 use umbel_filter::Family;
 
 use crate::clients::Clients;
+use crate::commands::connection::run_id;
+use crate::commands::table::Id;
 use crate::loading::Loading;
+use crate::pause::Pause;
 use crate::resp::Limits;
+use crate::saves::Saves;
 use crate::slowlog::Slowlog;
+
+/// The version of Redis whose replies these are: clients look at it before they use a command.
+pub const REDIS_VERSION: &str = "7.4.0";
+/// The version of RedisBloom whose commands these are.
+pub const BLOOM_VERSION: i64 = 80_200;
 
 /// Locks that adds of what is not there yet share by filter.
 const UNIQUE_LOCKS: usize = 64;
@@ -34,6 +43,13 @@ pub struct Node {
     pub loading: Loading,
     /// When the server was started.
     pub started: Instant,
+    /// Forty digits that no other server has.
+    pub run_id: String,
+    /// Whether commands have to wait.
+    pub(crate) pause: Pause,
+    /// Checkpoints that clients ask for.
+    pub(crate) saves: Saves,
+    facts: OnceLock<Facts>,
     /// One for each of some filters: who looks and then adds does so alone.
     unique: Vec<Mutex<()>>,
 }
@@ -53,6 +69,67 @@ pub struct Defaults {
     pub cuckoo_error: f64,
     /// How keys are hashed.
     pub family: Family,
+}
+
+/// How the server was started, for those who ask.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Where it listens.
+    pub port: u16,
+    /// What an acknowledged add survives.
+    pub durability: String,
+    /// The file with its settings.
+    pub config_file: String,
+}
+
+/// What all event loops counted together.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Commands that were run.
+    pub commands: u64,
+    /// Of those, in the last second.
+    pub commands_per_second: u64,
+    /// Bytes that were read.
+    pub input_bytes: u64,
+    /// Bytes that were sent.
+    pub output_bytes: u64,
+    /// Kilobytes that were read in the last second.
+    pub input_kbps: f64,
+    /// Kilobytes that were sent in the last second.
+    pub output_kbps: f64,
+    /// Errors that clients were told.
+    pub errors: u64,
+    /// Filters that were asked for and were there.
+    pub hits: u64,
+    /// Filters that were asked for and were not there.
+    pub misses: u64,
+    /// Filters that expired.
+    pub expired: u64,
+    /// Filters that will expire.
+    pub expiring: u64,
+    /// Each command that was ever run.
+    pub by_command: Vec<CommandTotals>,
+    /// How often each kind of error was told.
+    pub by_error: Vec<(String, u64)>,
+}
+
+/// What was counted of one command.
+#[derive(Clone, Debug)]
+pub struct CommandTotals {
+    /// Which command.
+    pub id: Id,
+    /// How often it was run.
+    pub calls: u64,
+    /// How long all of that took.
+    pub took_us: u64,
+    /// How often it was refused before it was run.
+    pub rejected: u64,
+    /// How often it was run and failed.
+    pub failed: u64,
+    /// How long the half, 99 % and 99.9 % of the calls took at most.
+    pub percentiles_us: [f64; 3],
+    /// For bounds in microseconds, how many calls took no longer.
+    pub histogram_us: Vec<(u64, u64)>,
 }
 
 /// What happened so far.
@@ -98,6 +175,10 @@ impl Node {
             stop: Stop::default(),
             loading: Loading::default(),
             started: now(),
+            run_id: run_id(),
+            pause: Pause::default(),
+            saves: Saves::default(),
+            facts: OnceLock::new(),
             unique: (0..UNIQUE_LOCKS).map(|_| Mutex::default()).collect(),
         };
         node.counts.last_save.store(unix_time().as_secs(), Ordering::Relaxed);
@@ -110,6 +191,23 @@ impl Node {
         now()
     }
 
+    /// How the server was started.
+    pub fn facts(&self) -> &Facts {
+        static NONE: LazyLock<Facts> = LazyLock::new(Facts::default);
+        self.facts.get().unwrap_or(&NONE)
+    }
+
+    /// Says how the server was started; the first one who says so is right.
+    pub fn describe(&self, facts: Facts) {
+        // Another description does not count.
+        let _ = self.facts.set(facts);
+    }
+
+    /// What was counted so far.
+    pub fn totals(&self) -> Totals {
+        Totals { errors: self.counts.errors.load(Ordering::Relaxed), ..Totals::default() }
+    }
+
     /// Whether clients have to say who they are.
     pub fn needs_password(&self) -> bool {
         false
@@ -118,7 +216,12 @@ impl Node {
     /// What a client may send.
     pub fn limits(&self, authenticated: bool) -> Limits {
         if authenticated {
-            Limits { arguments_max: 1 << 20, bulk_bytes_max: 512 << 20, command_bytes_max: 1 << 30, authenticated }
+            Limits {
+                arguments_max: 1 << 20,
+                bulk_bytes_max: 512 << 20,
+                command_bytes_max: 1 << 30,
+                authenticated,
+            }
         } else {
             Limits { arguments_max: 10, bulk_bytes_max: 16 << 10, command_bytes_max: 64 << 10, authenticated }
         }

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::event_loop;
 use crate::metrics::LoopMetrics;
-use crate::node::Node;
+use crate::node::{Facts, Node};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -37,6 +37,8 @@ impl Server {
             }
             bound.push(address);
         }
+        let port = bound.first().map_or(0, SocketAddr::port);
+        node.describe(Facts { port, ..Facts::default() });
         let mut loops = Vec::new();
         for (number, listeners) in listeners.into_iter().enumerate() {
             let node = Arc::clone(node);
@@ -61,8 +63,10 @@ impl Server {
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(named)?;
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    let socket =
+        Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(named)?;
     socket.set_reuse_address(true).map_err(named)?;
     socket.set_reuse_port(true).map_err(named)?;
     if address.is_ipv6() {

@@ -50,7 +50,12 @@ pub async fn make(session: &Session, key: &[u8], making: Option<Making>) -> Outc
 }
 
 /// Makes a filter; if somebody else made one of that name meanwhile, it will do.
-pub async fn make_unless_made(session: &Session, key: &[u8], new: NewFilter, is_cuckoo: bool) -> Outcome<Arc<Handle>> {
+pub async fn make_unless_made(
+    session: &Session,
+    key: &[u8],
+    new: NewFilter,
+    is_cuckoo: bool,
+) -> Outcome<Arc<Handle>> {
     match session.node.engine.create(new).await {
         Ok(filter) => Ok(filter),
         Err(error) => match session.node.engine.filter(&name_of(key)) {
@@ -159,7 +164,13 @@ async fn existing_or_made(session: &Session, key: &[u8], making: Option<Making>)
     }
 }
 
-async fn add_items(session: &mut Session, filter: &Arc<Handle>, command: Command<'_>, first: usize, is_many: bool) -> Outcome {
+async fn add_items(
+    session: &mut Session,
+    filter: &Arc<Handle>,
+    command: Command<'_>,
+    first: usize,
+    is_many: bool,
+) -> Outcome {
     let keys: Vec<Fingerprint> = command.from(first).map(|item| filter.hasher().fingerprint(item)).collect();
     let written = session.node.engine.add(filter, &keys).await?;
     let refused = full(written.refused.as_deref().unwrap_or("the filter is full"));
@@ -194,7 +205,8 @@ pub async fn look_up(session: &mut Session, command: Command<'_>, is_cuckoo: boo
         None => vec![Answer::Absent; command.len() - 2],
         Some(filter) => {
             check_kind(&filter, is_cuckoo)?;
-            let keys: Vec<Fingerprint> = command.from(2).map(|item| filter.hasher().fingerprint(item)).collect();
+            let keys: Vec<Fingerprint> =
+                command.from(2).map(|item| filter.hasher().fingerprint(item)).collect();
             session.node.engine.contains(&filter, &keys, None).await?
         }
     };
@@ -223,8 +235,13 @@ pub fn info(session: &mut Session, command: Command<'_>) -> Outcome {
         (_, Growth::Fixed) => None,
         (_, Growth::Percent(percent)) => Some(u64::from(percent / 100)),
     };
-    let values =
-        [Some(definition.spec.capacity), Some(filter.bytes()), Some(layers(&filter)), Some(filter.items()), expansion];
+    let values = [
+        Some(definition.spec.capacity),
+        Some(filter.bytes()),
+        Some(layers(&filter)),
+        Some(filter.items()),
+        expansion,
+    ];
     if command.len() == 3 {
         let Some(number) = fields.iter().position(|name| is(field, name)) else {
             return Err("ERR invalid information value".into());

@@ -73,7 +73,12 @@ pub async fn reserve(session: &mut Session, command: Command<'_>) -> Outcome {
         };
         let value = integer(value).ok_or_else(|| format!("Couldn't parse {name}"))?;
         if !range.contains(&value) {
-            return Err(format!("{name}: value must be an integer between {} and {}, inclusive.", range.start(), range.end()).into());
+            return Err(format!(
+                "{name}: value must be an integer between {} and {}, inclusive.",
+                range.start(),
+                range.end()
+            )
+            .into());
         }
         *into = value.unsigned_abs();
     }
@@ -108,7 +113,12 @@ pub async fn add(session: &mut Session, command: Command<'_>) -> Outcome {
 /// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item...`, `CF.INSERTNX ...`
 pub async fn insert(session: &mut Session, command: Command<'_>) -> Outcome {
     let unique = command.get(0).len() == "CF.INSERTNX".len();
-    let wrong = || Refusal::from(format!("ERR wrong number of arguments for 'cf.insert{}' command", if unique { "nx" } else { "" }));
+    let wrong = || {
+        Refusal::from(format!(
+            "ERR wrong number of arguments for 'cf.insert{}' command",
+            if unique { "nx" } else { "" }
+        ))
+    };
     let mut making = Making::of(session);
     let mut creates = true;
     let mut words = Words::from(command, 2);
@@ -174,7 +184,8 @@ async fn add_items(
     let mut seen = HashSet::new();
     let is_fresh: Vec<bool> =
         keys.iter().zip(&there).map(|(key, there)| *there == Answer::Absent && seen.insert(*key)).collect();
-    let fresh: Vec<Fingerprint> = keys.iter().zip(&is_fresh).filter(|(_, fresh)| **fresh).map(|(key, _)| *key).collect();
+    let fresh: Vec<Fingerprint> =
+        keys.iter().zip(&is_fresh).filter(|(_, fresh)| **fresh).map(|(key, _)| *key).collect();
     let mut answers = engine.add(filter, &fresh).await?.answers.into_iter();
     let answer = |fresh: bool| if fresh { answers.next().flatten().map(|_| true) } else { Some(false) };
     Ok(is_fresh.into_iter().map(answer).collect())

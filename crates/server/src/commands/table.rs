@@ -225,8 +225,7 @@ impl Row {
     /// All its categories: its own, and those that follow from its flags.
     pub fn all_categories(&self) -> Vec<&'static str> {
         let mut all = self.categories.to_vec();
-        let follow =
-            [("write", "write"), ("readonly", "read"), ("admin", "admin"), ("fast", "fast")];
+        let follow = [("write", "write"), ("readonly", "read"), ("admin", "admin"), ("fast", "fast")];
         all.extend(follow.iter().filter(|(flag, _)| self.is(flag)).map(|(_, category)| *category));
         if self.is("admin") && !all.contains(&"dangerous") {
             all.push("dangerous");
@@ -253,7 +252,9 @@ impl Row {
     /// The subcommands, if it is a command of commands.
     pub fn subcommands(&self) -> impl Iterator<Item = &'static Row> + use<> {
         let name = self.name;
-        TABLE.iter().filter(move |row| row.name.split_once('|').is_some_and(|(container, _)| container == name))
+        TABLE
+            .iter()
+            .filter(move |row| row.name.split_once('|').is_some_and(|(container, _)| container == name))
     }
 }
 

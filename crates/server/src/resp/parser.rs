@@ -183,7 +183,8 @@ impl Parser {
                             )));
                         }
                     }
-                    let Some((bytes, after)) = number(input, self.at + 1, "too big bulk count string")? else {
+                    let Some((bytes, after)) = number(input, self.at + 1, "too big bulk count string")?
+                    else {
                         return Ok(false);
                     };
                     let bytes = Self::bulk_length(bytes, after, limits)?;
@@ -209,7 +210,9 @@ impl Parser {
     fn bulk_length(bytes: Option<i64>, start: usize, limits: &Limits) -> Result<usize, ProtocolError> {
         let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
         match bytes {
-            Some(bytes) if bytes <= limits.bulk_bytes_max && start + bytes <= limits.command_bytes_max => Ok(bytes),
+            Some(bytes) if bytes <= limits.bulk_bytes_max && start + bytes <= limits.command_bytes_max => {
+                Ok(bytes)
+            }
             Some(_) if !limits.authenticated => Err(ProtocolError("unauthenticated bulk length".into())),
             _ => Err(ProtocolError("invalid bulk length".into())),
         }

@@ -13,9 +13,7 @@ fn in_pieces(input: &[u8], piece: usize) -> Result<Vec<Vec<Vec<u8>>>, String> {
     let (mut parser, mut start, mut found) = (Parser::default(), 0, Vec::new());
     let ends = (piece..input.len()).step_by(piece).chain([input.len()]);
     for end in ends {
-        while let Some(bytes) =
-            parser.next(&input[start..end], &LIMITS).map_err(|error| error.to_string())?
-        {
+        while let Some(bytes) = parser.next(&input[start..end], &LIMITS).map_err(|error| error.to_string())? {
             let command = parser.command(&input[start..end]);
             found.push(command.from(0).map(<[u8]>::to_vec).collect());
             start += bytes;
@@ -31,8 +29,12 @@ fn words(words: &[&str]) -> Vec<Vec<u8>> {
 #[test]
 fn finds_commands_however_they_are_cut() {
     let input = b"*3\r\n$6\r\nBF.ADD\r\n$1\r\nf\r\n$4\r\na\r\nb\r\n*0\r\n*-1\r\nping  x\r\n\r\n*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$0\r\n\r\n";
-    let expected =
-        vec![words(&["BF.ADD", "f", "a\r\nb"]), words(&["ping", "x"]), words(&["PING"]), words(&["ECHO", ""])];
+    let expected = vec![
+        words(&["BF.ADD", "f", "a\r\nb"]),
+        words(&["ping", "x"]),
+        words(&["PING"]),
+        words(&["ECHO", ""]),
+    ];
     for piece in 1..input.len() {
         assert_eq!(in_pieces(input, piece), Ok(expected.clone()), "pieces of {piece}");
     }
@@ -66,7 +68,8 @@ fn refuses_what_is_not_resp() {
 #[test]
 fn strangers_get_less() {
     let limits = Limits { arguments_max: 10, bulk_bytes_max: 16 << 10, authenticated: false, ..LIMITS };
-    let refused = |input: &[u8]| Parser::default().next(input, &limits).expect_err("it was taken").to_string();
+    let refused =
+        |input: &[u8]| Parser::default().next(input, &limits).expect_err("it was taken").to_string();
     assert_eq!(refused(b"*11\r\n"), "ERR Protocol error: unauthenticated multibulk length");
     assert_eq!(refused(b"*1\r\n$16385\r\n"), "ERR Protocol error: unauthenticated bulk length");
 }
