@@ -30,7 +30,7 @@ pub struct Client {
     last_active: AtomicU64,
     last_command: AtomicU16,
     killed: AtomicBool,
-    /// Whether it has no more than read its last reply, for whoever ends idle connections.
+    /// Whether it is shown what others do.
     pub(crate) watches: AtomicBool,
     watched: Mutex<Vec<u8>>,
     waker: AtomicWaker,
@@ -59,13 +59,16 @@ impl Client {
         self.about.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what the client does now.
-    pub(crate) fn is_active(&self, now: Instant, command: Option<Id>) {
+    /// Notes that the client does something now.
+    pub(crate) fn is_active(&self, now: Instant) {
         let since = now.saturating_duration_since(self.since).as_millis() as u64;
         self.last_active.store(since, Ordering::Relaxed);
-        if let Some(command) = command {
-            self.last_command.store(command as u16, Ordering::Relaxed);
-        }
+    }
+
+    /// Notes what the client asks for.
+    #[inline]
+    pub(crate) fn runs(&self, command: Id) {
+        self.last_command.store(command as u16, Ordering::Relaxed);
     }
 
     /// For how long it has sent nothing.
@@ -199,6 +202,11 @@ impl Clients {
     /// All of them, oldest first.
     pub fn all(&self) -> Vec<Arc<Client>> {
         self.lock().values().cloned().collect()
+    }
+
+    /// The one of that number.
+    pub fn get(&self, id: u64) -> Option<Arc<Client>> {
+        self.lock().get(&id).cloned()
     }
 
     /// How many there are.

@@ -6,7 +6,12 @@ pub mod bf;
 pub mod cf;
 mod config;
 mod help;
+pub(crate) mod client;
+pub(crate) mod command;
+pub(crate) mod connection;
+pub(crate) mod info;
 pub mod keys;
+pub(crate) mod memory;
 pub mod table;
 mod umbel;
 
@@ -63,6 +68,11 @@ impl From<umbel_filter::Error> for Refusal {
 /// A filter of the other kind, or what clients take for one.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
+/// Words that do not fit together.
+pub(crate) const SYNTAX: &str = "ERR syntax error";
+/// A word that is no number, where one is needed.
+pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+
 /// Runs a command that is known, permitted and has as many words as it takes.
 pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
     match id {
@@ -100,10 +110,37 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::Keys => keys::keys(session, command),
         Id::Dbsize => keys::dbsize(session),
         Id::Flushall | Id::Flushdb => keys::flush(session).await,
-        Id::Ping => {
-            session.reply.simple("PONG");
-            Ok(())
-        }
+        Id::Ping => connection::ping(session, command),
+        Id::Echo => connection::echo(session, command),
+        Id::Hello => connection::hello(session, command),
+        Id::Auth => connection::auth(session, command),
+        Id::Select => connection::select(session, command),
+        Id::Quit => connection::quit(session),
+        Id::Reset => connection::reset(session),
+        Id::ClientId => client::id(session),
+        Id::ClientInfo => client::info(session),
+        Id::ClientList => client::list(session, command),
+        Id::ClientKill => client::kill(session, command),
+        Id::ClientGetname => client::get_name(session),
+        Id::ClientSetname => client::set_name_of(session, command),
+        Id::ClientSetinfo => client::set_info(session, command),
+        Id::ClientNoEvict | Id::ClientNoTouch => client::on_or_off(session, command),
+        Id::ClientReply => client::reply(session, command),
+        Id::ClientPause => client::pause(session, command),
+        Id::ClientUnpause => client::unpause(session),
+        Id::ClientHelp => client::show_help(session),
+        Id::Command => command::all(session),
+        Id::CommandCount => command::count(session),
+        Id::CommandInfo => command::info(session, command),
+        Id::CommandDocs => command::docs(session, command),
+        Id::CommandList => command::list(session, command),
+        Id::CommandGetkeys => command::get_keys(session, command),
+        Id::CommandHelp => command::show_help(session),
+        Id::Info => info::info(session, command),
+        Id::MemoryUsage => memory::usage(session, command),
+        Id::MemoryStats => memory::stats(session),
+        Id::MemoryDoctor => memory::doctor(session),
+        Id::MemoryHelp => memory::show_help(session),
         _ => Err("ERR not here yet".into()),
     }
 }
@@ -154,6 +191,16 @@ pub fn unknown_subcommand(container: &Row, command: Command<'_>) -> Refusal {
     format!("ERR unknown subcommand '{}'. Try {name} HELP.", shown(command.get(1), 128)).into()
 }
 
+/// How a command of commands is called, as Redis writes it.
+pub(crate) fn help(session: &mut Session, name: &str, lines: &[&str]) -> Outcome {
+    session.reply.array(lines.len() + 3);
+    session.reply.simple(&format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    lines.iter().for_each(|line| session.reply.simple(line));
+    session.reply.simple("HELP");
+    session.reply.simple("    Prints this help.");
+    Ok(())
+}
+
 fn shown(bytes: &[u8], most: usize) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
 }
@@ -164,10 +211,39 @@ pub fn monitor_line(client: &Client, command: Command<'_>) -> Vec<u8> {
     let mut line =
         format!("+{}.{:06} [0 {}]", time.as_secs(), time.subsec_micros(), client.address).into_bytes();
     for word in command.from(0) {
-        line.extend_from_slice(b" \"");
-        line.extend(word.escape_ascii());
-        line.push(b'"');
+        line.push(b' ');
+        quote(word, &mut line);
     }
     line.extend_from_slice(b"\r\n");
     line
+}
+
+/// Writes a word in quotes, as Redis does.
+fn quote(word: &[u8], line: &mut Vec<u8>) {
+    line.push(b'"');
+    for byte in word {
+        match byte {
+            b'\\' | b'"' => line.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
+            b'\t' => line.extend_from_slice(b"\\t"),
+            7 => line.extend_from_slice(b"\\a"),
+            8 => line.extend_from_slice(b"\\b"),
+            b' '..=b'~' => line.push(*byte),
+            _ => line.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    line.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_like_redis() {
+        let mut line = Vec::new();
+        quote(b"a'\"\\\n\r\t\x07\x08\x00\xff ~", &mut line);
+        assert_eq!(line, br#""a'\"\\\n\r\t\a\b\x00\xff ~""#);
+    }
 }

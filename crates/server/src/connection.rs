@@ -26,13 +26,16 @@ enum Woken {
 }
 
 /// Serves a client until it goes.
-pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, mut session: Session) -> io::Result<()> {
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    mut session: Session,
+) -> io::Result<()> {
     let local = session.local.clone();
     let mut parser = Parser::default();
     // Bytes of a command that is not whole yet. While there is none, an idle connection holds no buffer.
     let mut held: Vec<u8> = Vec::new();
     while !session.is_closing {
-        let (buffer, bytes) = match read(&mut stream, &local, &session.client, &mut held).await? {
+        let (buffer, bytes) = match read(&mut stream, &local, &session.client, &held).await? {
             Woken::Read(buffer, bytes) => (buffer, bytes),
             Woken::Watched => {
                 let lines = session.client.take_watched();
@@ -47,7 +50,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, mut session
         }
         local.metrics(&session.node).received(bytes - held.len());
         let now = session.node.now();
-        session.client.is_active(now, None);
+        session.client.is_active(now);
         let input = if held.len() > BUFFER_BYTES / 2 {
             held.extend_from_slice(&buffer[..bytes - held.len()]);
             &held[..]
@@ -128,7 +131,7 @@ async fn read<S: AsyncRead + Unpin>(
     stream: &mut S,
     local: &Local,
     client: &Arc<Client>,
-    held: &mut Vec<u8>,
+    held: &[u8],
 ) -> io::Result<Woken> {
     poll_fn(|context| {
         client.register(context.waker());

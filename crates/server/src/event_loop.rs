@@ -17,7 +17,7 @@ use crate::node::Node;
 use crate::session::Session;
 
 /// Bytes of a buffer that connections share.
-pub const BUFFER_BYTES: usize = 64 << 10;
+pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 /// Buffers that a loop keeps.
 const BUFFERS_KEPT: usize = 64;
 
@@ -70,7 +70,7 @@ impl Local {
 }
 
 /// Runs a loop on this thread until the node stops.
-pub fn run(
+pub(crate) fn run(
     node: &Arc<Node>,
     listeners: Vec<std::net::TcpListener>,
     number: usize,

@@ -8,7 +8,7 @@ const ESCAPED: char = '\u{0}';
 const INTERNAL: char = '\u{1}';
 
 /// The name of the filter that a client calls so.
-pub fn name_of(key: &[u8]) -> Cow<'_, str> {
+pub(crate) fn name_of(key: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(key) {
         Ok(text) if !text.starts_with([ESCAPED, INTERNAL]) => text.into(),
         _ => {
@@ -21,7 +21,7 @@ pub fn name_of(key: &[u8]) -> Cow<'_, str> {
 }
 
 /// What clients call the filter of that name.
-pub fn key_of(name: &str) -> Cow<'_, [u8]> {
+pub(crate) fn key_of(name: &str) -> Cow<'_, [u8]> {
     let Some(digits) = name.strip_prefix(ESCAPED) else { return name.as_bytes().into() };
     let bytes = digits.as_bytes().chunks(2).map(|pair| {
         std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok()).unwrap_or_default()

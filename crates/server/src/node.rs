@@ -1,8 +1,8 @@
 //! What all connections share.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Mutex, watch};
@@ -11,12 +11,19 @@ use umbel_filter::Family;
 
 use crate::acl::{self, Acl};
 use crate::clients::Clients;
+use crate::commands::connection::run_id;
 use crate::commands::table;
 use crate::config::{Config, Live};
 use crate::loading::Loading;
 use crate::metrics::Metrics;
+use crate::pause::Pause;
 use crate::resp::Limits;
+use crate::saves::Saves;
 use crate::slowlog::Slowlog;
+use crate::totals::Rates;
+
+/// The version of RedisBloom whose commands these are.
+pub const BLOOM_VERSION: i64 = 80_200;
 
 /// Locks that adds of what is not there yet share by filter.
 const UNIQUE_LOCKS: usize = 64;
@@ -48,6 +55,15 @@ pub struct Node {
     pub loading: Loading,
     /// When the server was started.
     pub started: Instant,
+    /// Forty digits that no other server has.
+    pub run_id: String,
+    /// Whether commands have to wait.
+    pub(crate) pause: Pause,
+    /// Checkpoints that clients ask for.
+    pub(crate) saves: Saves,
+    /// What happens in a second.
+    pub(crate) rates: Rates,
+    facts: OnceLock<Facts>,
     /// One for each of some filters: who looks and then adds does so alone.
     unique: Vec<Mutex<()>>,
 }
@@ -69,11 +85,22 @@ pub struct Defaults {
     pub family: Family,
 }
 
+/// How the server was started, for those who ask.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Where it listens.
+    pub port: u16,
+    /// What an acknowledged add survives.
+    pub durability: String,
+    /// The file with its settings.
+    pub config_file: String,
+}
+
 /// What happened so far.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Errors that clients were told.
-    pub errors: AtomicU64,
+    /// Filters that expired.
+    pub expired: AtomicU64,
     /// When the last checkpoint that somebody asked for was made, in seconds since 1970.
     pub last_save: AtomicU64,
 }
@@ -124,6 +151,11 @@ impl Node {
             stop: Stop::default(),
             loading: Loading::default(),
             started: now(),
+            run_id: run_id(),
+            pause: Pause::default(),
+            saves: Saves::default(),
+            rates: Rates::default(),
+            facts: OnceLock::new(),
             unique: (0..UNIQUE_LOCKS).map(|_| Mutex::default()).collect(),
         })
     }
@@ -132,6 +164,18 @@ impl Node {
     #[inline]
     pub fn now(&self) -> Instant {
         now()
+    }
+
+    /// How the server was started.
+    pub fn facts(&self) -> &Facts {
+        static NONE: LazyLock<Facts> = LazyLock::new(Facts::default);
+        self.facts.get().unwrap_or(&NONE)
+    }
+
+    /// Says how the server was started; the first one who says so is right.
+    pub fn describe(&self, facts: Facts) {
+        // Another description does not count.
+        let _ = self.facts.set(facts);
     }
 
     /// What a client may send.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::event_loop;
-use crate::node::Node;
+use crate::node::{Facts, Node};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -36,6 +36,8 @@ impl Server {
             }
             bound.push(address);
         }
+        let port = bound.first().map_or(0, SocketAddr::port);
+        node.describe(Facts { port, ..Facts::default() });
         let mut loops = Vec::new();
         for (number, listeners) in listeners.into_iter().enumerate() {
             let node = Arc::clone(node);

@@ -3,8 +3,11 @@
 //! Commands of one name for one filter that come in a row are a *run*: their keys are hashed as they are parsed and asked for, or added, together.
 
 use std::borrow::Cow;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use umbel_core::engine::{Answer, Handle};
@@ -124,63 +127,99 @@ impl Session {
     }
 
     /// Takes a command.
-    pub async fn take(&mut self, command: Command<'_>) {
+    pub(crate) async fn take(&mut self, command: Command<'_>) {
         self.finish_run().await;
+        let before = self.reply.len();
+        let wanted = self.wants;
+        if wanted == Wants::NotTheNext {
+            self.wants = Wants::Replies;
+        }
+        let changes_wish = self.take_one(command).await;
+        if wanted != Wants::Replies && !changes_wish {
+            self.reply.truncate(before);
+        }
+    }
+
+    /// Takes a command that does not go on with a run. Gives whether it made the client want replies, its own among them.
+    async fn take_one(&mut self, command: Command<'_>) -> bool {
         let id = match self.find(command) {
             Ok(id) => id,
-            Err(refusal) => return self.refuse(&refusal),
+            Err(refusal) => {
+                self.refuse(&refusal);
+                return false;
+            }
         };
-        if self.node.clients.are_watched() {
-            self.show(id.row(), command);
+        self.client.runs(id);
+        if self.node.pause.is_on() {
+            self.wait_for_pause(id).await;
+            if self.client.is_killed() {
+                self.is_closing = true;
+                return false;
+            }
         }
         let collects = self.transaction.is_some()
             && !matches!(id, Id::Exec | Id::Discard | Id::Multi | Id::Quit | Id::Reset);
         if collects {
-            return self.collect(id, command);
+            self.collect(id, command);
+            return false;
         }
-        if self.wants == Wants::Replies
-            && matches!(
-                id,
-                Id::BfExists
-                    | Id::BfMexists
-                    | Id::CfExists
-                    | Id::CfMexists
-                    | Id::BfAdd
-                    | Id::BfMadd
-                    | Id::CfAdd
-            )
-        {
+        if self.node.clients.are_watched() && id != Id::Exec {
+            self.show(id.row(), command);
+        }
+        if self.wants == Wants::Replies && is_run(id) {
             // The keys wait for more of them; the run is answered before anything else happens.
-            return self.begin_run(id, command).await;
+            self.begin_run(id, command).await;
+            return false;
         }
+        let done = self.run_one(id, command).await;
+        if id == Id::Exec && self.node.clients.are_watched() {
+            // What it ran was shown first.
+            self.show(id.row(), command);
+        }
+        done && self.wants == Wants::Replies && matches!(id, Id::ClientReply | Id::Reset)
+    }
+
+    /// Waits for the end of a pause, the connection or the server, if the command has to.
+    async fn wait_for_pause(&self, id: Id) {
+        // Whoever paused too much can end it.
+        if id == Id::ClientUnpause {
+            return;
+        }
+        let collected = self.transaction.as_ref().filter(|_| id == Id::Exec);
+        let writes = id.row().is("write")
+            || collected
+                .is_some_and(|collected| collected.commands.iter().any(|(id, _)| id.row().is("write")));
+        let mut pause = pin!(self.node.pause.wait(writes, || self.node.now()));
+        let mut stopped = pin!(self.node.stop.stopped());
+        poll_fn(|context| {
+            self.client.register(context.waker());
+            let is_over = self.client.is_killed()
+                || pause.as_mut().poll(context).is_ready()
+                || stopped.as_mut().poll(context).is_ready();
+            if is_over { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Runs a command and writes its reply; gives whether it was done.
+    pub(crate) async fn run_one(&mut self, id: Id, command: Command<'_>) -> bool {
         let before = self.reply.len();
-        let wanted = self.wants;
         let started = self.node.now();
         let outcome = commands::run(id, self, command).await;
         self.ended(id, 1, started, outcome.is_err(), Some(command));
-        if let Err(refusal) = outcome {
+        if let Err(refusal) = &outcome {
             self.reply.truncate(before);
-            self.refuse(&refusal);
+            self.refuse(refusal);
         }
-        if wanted == Wants::Nothing && self.wants == Wants::Nothing {
-            self.reply.truncate(before);
-        }
-        if wanted == Wants::NotTheNext {
-            self.reply.truncate(before);
-            self.wants = Wants::Replies;
-        }
+        outcome.is_ok()
     }
 
     /// Runs a command that was collected.
-    pub async fn run_collected(&mut self, id: Id, command: Command<'_>) {
-        let before = self.reply.len();
-        let started = self.node.now();
-        let outcome = commands::run(id, self, command).await;
-        self.ended(id, 1, started, outcome.is_err(), Some(command));
-        if let Err(refusal) = outcome {
-            self.reply.truncate(before);
-            self.refuse(&refusal);
+    pub(crate) async fn run_collected(&mut self, id: Id, command: Command<'_>) {
+        if self.node.clients.are_watched() {
+            self.show(id.row(), command);
         }
+        self.run_one(id, command).await;
     }
 
     /// The command that is meant, if it is one that the client may run.
@@ -417,6 +456,10 @@ impl Run {
     }
 }
 
+fn is_run(id: Id) -> bool {
+    is_add(id) || matches!(id, Id::BfExists | Id::BfMexists | Id::CfExists | Id::CfMexists)
+}
+
 fn is_many(id: Id) -> bool {
     matches!(id, Id::BfMexists | Id::BfMadd | Id::CfMexists)
 }
@@ -426,11 +469,11 @@ fn is_add(id: Id) -> bool {
 }
 
 /// How long something took, for those who count in microseconds.
-pub fn microseconds(time: Duration) -> u64 {
+pub(crate) fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Whether a filter is one that clients call a cuckoo filter.
-pub fn is_erasable(filter: &Handle) -> bool {
+pub(crate) fn is_erasable(filter: &Handle) -> bool {
     filter.definition().spec.kind != Kind::Bloom
 }
