@@ -1,6 +1,6 @@
 //! Every setting of the server, in one table.
 //!
-//! A setting is one row of [`settings!`] below: the typed field of [`Config`], the flag, the environment variable, the
+//! A setting is one row of `settings!` below: the typed field of [`Config`], the flag, the environment variable, the
 //! name in the file, the documentation and Redis's `CONFIG` all come from it.
 //!
 //! ```text
