@@ -38,7 +38,10 @@ fn languages() -> Result<(), Failure> {
         step::run("Python environment", command("python3 -m venv").arg(&environment))?;
     }
     let mut install = Command::new(environment.join("bin/pip"));
-    step::run("bloomfilter-py", install.args(["install", "--quiet", "bloomfilter-py==2.0.0"]))?;
+    let packages = ["bloomfilter-py==2.0.0", "prometheus-client==0.26.0"];
+    step::run("Python packages", install.args(["install", "--quiet"]).args(packages))?;
+    let mut reader = command("cargo test -p umbel-server --lib prometheus -- --ignored");
+    step::run("metrics read by Prometheus", reader.env("UMBEL_PYTHON", environment.join("bin/python")))?;
     let mut tests = command("cargo test -p umbel-filter --test languages -- --ignored --nocapture");
     step::run("other languages", tests.env("UMBEL_PYTHON", environment.join("bin/python")))
 }

@@ -105,6 +105,11 @@ impl Client {
         )
     }
 
+    /// Whether it watches others.
+    pub fn is_watching(&self) -> bool {
+        self.watches.load(Ordering::Relaxed)
+    }
+
     /// Ends the connection.
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Release);

@@ -53,7 +53,7 @@ impl From<umbel_core::Error> for Refusal {
         match error {
             // Clients know these first words: the one may be tried again, the other not.
             Error::Retry(why) => format!("TRYAGAIN {why}").into(),
-            Error::Closed(why) => format!("MISCONF {why}").into(),
+            Error::Closed(why) => format!("{CLOSED} {why}").into(),
             other => format!("ERR {other}").into(),
         }
     }
@@ -64,6 +64,9 @@ impl From<umbel_filter::Error> for Refusal {
         format!("ERR {error}").into()
     }
 }
+
+/// The first word of an error after which the server ends.
+pub(crate) const CLOSED: &str = "MISCONF";
 
 /// A filter of the other kind, or what clients take for one.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";

@@ -1,6 +1,6 @@
 //! Every setting of the server, in one table.
 //!
-//! A setting is one row of [`settings!`] below: the typed field of [`Config`], the flag, the environment variable, the
+//! A setting is one row of `settings!` below: the typed field of [`Config`], the flag, the environment variable, the
 //! name in the file, the documentation and Redis's `CONFIG` all come from it.
 //!
 //! ```text
@@ -358,6 +358,19 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    /// The file that settings were read from, if one was.
+    pub fn file(&self) -> Option<&Path> {
+        self.sources.iter().find_map(|source| match source {
+            Source::File(path) => Some(&**path),
+            _ => None,
+        })
+    }
+
+    /// Durability as one writes it.
+    pub fn durability_text(&self) -> String {
+        Durable.print(&self.durability)
     }
 
     /// The engine's settings. Reads the secret, if a file is named for it.

@@ -14,10 +14,14 @@ use crate::batch::Adds;
 use crate::connection;
 use crate::metrics;
 use crate::node::Node;
+use crate::server::Door;
 use crate::session::Session;
+use crate::tls::Tls;
 
 /// Bytes of a buffer that connections share.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
+/// A client that does not say hello by then is gone.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// Buffers that a loop keeps.
 const BUFFERS_KEPT: usize = 64;
 
@@ -72,7 +76,7 @@ impl Local {
 /// Runs a loop on this thread until the node stops.
 pub(crate) fn run(
     node: &Arc<Node>,
-    listeners: Vec<std::net::TcpListener>,
+    doors: Vec<Door>,
     number: usize,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -80,9 +84,9 @@ pub(crate) fn run(
     let local = Rc::new(Local::new(number));
     let outcome = set.block_on(&runtime, async {
         tokio::task::spawn_local(Rc::clone(&local.adds).drive(Arc::clone(&node.engine)));
-        for listener in listeners {
+        for Door { listener, tls } in doors {
             let listener = TcpListener::from_std(listener)?;
-            tokio::task::spawn_local(accept(Arc::clone(node), Rc::clone(&local), listener));
+            tokio::task::spawn_local(accept(Arc::clone(node), Rc::clone(&local), listener, tls));
         }
         node.stop.stopped().await;
         // Whoever is being served gets its reply.
@@ -99,10 +103,10 @@ pub(crate) fn run(
     outcome
 }
 
-async fn accept(node: Arc<Node>, local: Rc<Local>, listener: TcpListener) {
+async fn accept(node: Arc<Node>, local: Rc<Local>, listener: TcpListener, tls: Option<Arc<Tls>>) {
     loop {
         match listener.accept().await {
-            Ok((stream, address)) => enter(&node, &local, stream, address),
+            Ok((stream, address)) => enter(&node, &local, stream, address, tls.as_deref()),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 // There may be no file descriptors left; they come back as clients go.
@@ -112,7 +116,7 @@ async fn accept(node: Arc<Node>, local: Rc<Local>, listener: TcpListener) {
     }
 }
 
-fn enter(node: &Arc<Node>, local: &Rc<Local>, stream: TcpStream, address: SocketAddr) {
+fn enter(node: &Arc<Node>, local: &Rc<Local>, stream: TcpStream, address: SocketAddr, tls: Option<&Tls>) {
     let local_address = stream.local_addr().unwrap_or(address);
     if stream.set_nodelay(true).is_err() {
         return;
@@ -128,11 +132,22 @@ fn enter(node: &Arc<Node>, local: &Rc<Local>, stream: TcpStream, address: Socket
         return;
     };
     let session = Session::new(Arc::clone(node), Rc::clone(local), Arc::clone(&client));
-    let node = Arc::clone(node);
+    let (node, local) = (Arc::clone(node), Rc::clone(local));
+    let acceptor = tls.map(Tls::acceptor);
     tokio::task::spawn_local(async move {
-        if let Err(error) = connection::serve(stream, session).await {
+        local.metrics(&node).opened();
+        let served = match acceptor {
+            None => connection::serve(stream, session).await,
+            Some(acceptor) => match tokio::time::timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => connection::serve(stream, session).await,
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            },
+        };
+        if let Err(error) = served {
             tracing::debug!(%error, %address, "a connection ended");
         }
+        local.metrics(&node).closed();
         node.clients.leave(&client);
     });
 }

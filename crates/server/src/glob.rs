@@ -140,6 +140,24 @@ mod tests {
         assert_eq!(literal_prefix(b"user"), b"user");
     }
 
+    /// What a real Redis answered to `KEYS`.
+    #[test]
+    fn answers_are_those_of_redis() {
+        let mut lines = include_str!("../../../fixtures/redis/glob.txt").lines().map(|line| {
+            let (pattern, texts) = line.split_once('\t').unwrap();
+            (pattern, texts.split(' ').filter(|text| !text.is_empty()).collect::<Vec<_>>())
+        });
+        let (_, all) = lines.next().unwrap();
+        let mut patterns = 0;
+        for (pattern, expected) in lines {
+            let found: Vec<_> =
+                all.iter().copied().filter(|text| matches(pattern.as_bytes(), text.as_bytes())).collect();
+            assert_eq!(found, expected, "{pattern}");
+            patterns += 1;
+        }
+        assert!(patterns > 300 && all.len() == 60);
+    }
+
     #[test]
     fn hostile_patterns_end() {
         let begun = Instant::now();

@@ -24,6 +24,7 @@
 
 pub mod acl;
 mod batch;
+pub mod chores;
 pub mod clients;
 pub mod commands;
 pub mod config;

@@ -64,6 +64,7 @@ pub struct Node {
     /// What happens in a second.
     pub(crate) rates: Rates,
     facts: OnceLock<Facts>,
+    failure: OnceLock<String>,
     /// One for each of some filters: who looks and then adds does so alone.
     unique: Vec<Mutex<()>>,
 }
@@ -156,6 +157,7 @@ impl Node {
             saves: Saves::default(),
             rates: Rates::default(),
             facts: OnceLock::new(),
+            failure: OnceLock::new(),
             unique: (0..UNIQUE_LOCKS).map(|_| Mutex::default()).collect(),
         })
     }
@@ -164,6 +166,18 @@ impl Node {
     #[inline]
     pub fn now(&self) -> Instant {
         now()
+    }
+
+    /// Ends the server because it cannot go on.
+    pub fn fail(&self, why: String) {
+        if self.failure.set(why).is_ok() {
+            self.stop.stop();
+        }
+    }
+
+    /// Why the server could not go on, if so.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
     }
 
     /// How the server was started.

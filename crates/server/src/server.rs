@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::event_loop;
 use crate::node::{Facts, Node};
+use crate::tls::Tls;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -20,28 +21,56 @@ pub struct Server {
     loops: Vec<JoinHandle<io::Result<()>>>,
 }
 
+/// Where a server listens.
+#[derive(Debug, Default)]
+pub struct Doors {
+    /// For RESP.
+    pub plain: Vec<SocketAddr>,
+    /// For RESP over TLS.
+    pub secure: Vec<SocketAddr>,
+    /// Certificates for that.
+    pub tls: Option<Arc<Tls>>,
+}
+
+/// A socket that an event loop accepts connections from.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) listener: TcpListener,
+    pub(crate) tls: Option<Arc<Tls>>,
+}
+
 impl Server {
+    /// Listens on addresses for RESP.
+    pub fn start(node: &Arc<Node>, addresses: &[SocketAddr], threads: usize) -> io::Result<Self> {
+        Self::open(node, &Doors { plain: addresses.to_vec(), ..Doors::default() }, threads)
+    }
+
     /// Listens on all addresses with so many event loops. Every loop has its own socket for each address, and the system spreads connections
     /// over them.
-    pub fn start(node: &Arc<Node>, addresses: &[SocketAddr], threads: usize) -> io::Result<Self> {
+    pub fn open(node: &Arc<Node>, doors: &Doors, threads: usize) -> io::Result<Self> {
         let mut bound = Vec::new();
-        let mut listeners: Vec<Vec<TcpListener>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
-        for address in addresses {
-            let mut address = *address;
-            for sockets in &mut listeners {
-                let socket = listen(address)?;
+        let mut by_loop: Vec<Vec<Door>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
+        let plain = doors.plain.iter().map(|address| (*address, None));
+        let secure = doors.secure.iter().map(|address| (*address, doors.tls.clone()));
+        for (mut address, tls) in plain.chain(secure) {
+            for doors in &mut by_loop {
+                let listener = listen(address)?;
                 // The first socket finds a free port, if any will do; the others share it.
-                address = socket.local_addr()?;
-                sockets.push(socket);
+                address = listener.local_addr()?;
+                doors.push(Door { listener, tls: tls.clone() });
             }
             bound.push(address);
         }
-        let port = bound.first().map_or(0, SocketAddr::port);
-        node.describe(Facts { port, ..Facts::default() });
+        let config = node.config.load();
+        node.describe(Facts {
+            port: bound.first().map_or(0, SocketAddr::port),
+            durability: config.durability_text(),
+            config_file: config.file().map(|path| path.display().to_string()).unwrap_or_default(),
+        });
         let mut loops = Vec::new();
-        for (number, listeners) in listeners.into_iter().enumerate() {
+        for (number, doors) in by_loop.into_iter().enumerate() {
             let node = Arc::clone(node);
-            let body = move || event_loop::run(&node, listeners, number);
+            let body = move || event_loop::run(&node, doors, number);
             loops.push(std::thread::Builder::new().name(format!("loop-{number}")).spawn(body)?);
         }
         Ok(Self { addresses: bound, loops })

@@ -292,6 +292,10 @@ impl Session {
     /// Writes an error.
     pub fn refuse(&mut self, refusal: &Refusal) {
         self.local.metrics(&self.node).error(&refusal.0);
+        if let Some(why) = refusal.0.strip_prefix(commands::CLOSED) {
+            // Nothing will be written any more until somebody has looked at the disk.
+            self.node.fail(why.trim().to_owned());
+        }
         self.reply.error(&refusal.0);
     }
 

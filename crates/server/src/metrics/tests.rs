@@ -122,7 +122,8 @@ fill = families['umbel_filter_fill_ratio'].samples
 assert fill[0].labels['filter'] == 'a\"b\\\\c\\nd{}é' and fill[0].value == 0.25, fill
 assert families['umbel_command_duration_seconds'].type == 'histogram'
 assert len(families) == 11, list(families)";
-    let output = Process::new("python3").args(["-c", program]).arg(&path).output().unwrap();
+    let python = std::env::var("UMBEL_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let output = Process::new(python).args(["-c", program]).arg(&path).output().unwrap();
     std::fs::remove_file(&path).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

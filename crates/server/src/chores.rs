@@ -1,0 +1,174 @@
+//! What is done beside the event loops: HTTP, and a look around every second.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::time::MissedTickBehavior;
+
+use crate::http;
+use crate::metrics::{Collect, Kind, Page, Registry};
+use crate::names::key_of;
+use crate::node::{Node, Stop};
+use crate::tls::Tls;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A thread that tells health and metrics, from before the engine is there until after the server has ended.
+#[derive(Debug)]
+pub struct Chores {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    node: OnceLock<Arc<Node>>,
+    tls: OnceLock<Arc<Tls>>,
+    stop: Stop,
+}
+
+impl Chores {
+    /// Begins to tell that the server is not ready yet.
+    pub fn start(addresses: &[SocketAddr]) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let registry = Arc::new(Registry::default().with(Arc::clone(&shared)));
+        let mut bound = Vec::new();
+        for address in addresses {
+            let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+            let listener = std::net::TcpListener::bind(address).map_err(named)?;
+            listener.set_nonblocking(true)?;
+            bound.push(listener.local_addr()?);
+            let router = http::router(Arc::clone(&shared) as Arc<dyn http::Node>, Arc::clone(&registry));
+            let stopped = Arc::clone(&shared);
+            let listener = {
+                let _inside = runtime.enter();
+                TcpListener::from_std(listener)?
+            };
+            runtime.spawn(async move {
+                let stop = async { stopped.stop.stopped().await };
+                if let Err(error) = http::serve(listener, router, http::Limits::default(), stop).await {
+                    tracing::error!(%error, "HTTP ended");
+                }
+            });
+        }
+        let watched = Arc::clone(&shared);
+        let life = move || runtime.block_on(look_around(&watched));
+        let thread = std::thread::Builder::new().name("chores".into()).spawn(life)?;
+        Ok(Self { shared, addresses: bound, thread: Some(thread) })
+    }
+
+    /// Where HTTP is served.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The server is ready.
+    pub fn watch(&self, node: &Arc<Node>, tls: Option<&Arc<Tls>>) {
+        // There is one server in a process; a second one is not watched.
+        let _ = self.shared.node.set(Arc::clone(node));
+        if let Some(tls) = tls {
+            let _ = self.shared.tls.set(Arc::clone(tls));
+        }
+    }
+}
+
+impl Drop for Chores {
+    fn drop(&mut self) {
+        self.shared.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn look_around(shared: &Shared) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stopped = std::pin::pin!(shared.stop.stopped());
+    loop {
+        tokio::select! {
+            () = &mut stopped => return,
+            _ = ticks.tick() => {}
+        }
+        let Some(node) = shared.node.get() else { continue };
+        node.rates.look(node);
+        end_idle(node);
+        if let Some(tls) = shared.tls.get() {
+            match tls.reload_if_changed() {
+                Ok(true) => tracing::info!("certificates were read again"),
+                Ok(false) => {}
+                Err(error) => tracing::error!(%error, "certificates are as they were"),
+            }
+        }
+        if let Some(error @ umbel_core::Error::Closed(_)) = node.engine.failure() {
+            node.fail(error.to_string());
+        }
+    }
+}
+
+fn end_idle(node: &Node) {
+    let most = node.config.load().idle_timeout;
+    if most.is_zero() {
+        return;
+    }
+    let now = node.now();
+    let idle = |client: &&Arc<crate::clients::Client>| client.idle(now) > most && !client.is_watching();
+    node.clients.all().iter().filter(idle).for_each(|client| client.kill());
+}
+
+impl http::Node for Shared {
+    fn ready(&self) -> Result<(), String> {
+        match self.node.get() {
+            None => Err("recovering".into()),
+            Some(node) => node.failure().map_or(Ok(()), |why| Err(why.to_owned())),
+        }
+    }
+}
+
+impl http::Node for Arc<Shared> {
+    fn ready(&self) -> Result<(), String> {
+        (**self).ready()
+    }
+}
+
+impl Collect for Shared {
+    fn collect(&self, page: &mut Page) {
+        let Some(node) = self.node.get() else { return };
+        node.metrics.collect(page);
+        collect_filters(node, page);
+        let used = node.engine.budget().used();
+        page.family("umbel_memory_bytes", Kind::Gauge, "Memory of all arrays.").sample(&[], used);
+        let limit = node.engine.budget().limit();
+        page.family("umbel_memory_limit_bytes", Kind::Gauge, "Memory that arrays may take.").sample(&[], limit);
+        let uptime = node.started.elapsed().as_secs_f64();
+        page.family("umbel_uptime_seconds", Kind::Gauge, "Time since the start.").sample(&[], uptime);
+        let mut family = page.family("umbel_log_position", Kind::Gauge, "How far each partition of the log is folded.");
+        for (partition, position) in node.engine.token().positions() {
+            family.sample(&[("partition", &partition.to_string())], position.number() as f64);
+        }
+    }
+}
+
+fn collect_filters(node: &Node, page: &mut Page) {
+    let filters = node.engine.filters();
+    let names: Vec<String> =
+        filters.iter().map(|filter| String::from_utf8_lossy(&key_of(&filter.definition().name)).into_owned()).collect();
+    let mut gauge = |name, help, value: &dyn Fn(&umbel_core::engine::Handle) -> f64| {
+        let mut family = page.family(name, Kind::Gauge, help);
+        for (filter, name) in filters.iter().zip(&names) {
+            family.sample(&[("filter", name)], value(filter));
+        }
+    };
+    gauge("umbel_filter_items", "Items of a filter.", &|filter| filter.items() as f64);
+    gauge("umbel_filter_capacity", "Items that a filter is made for.", &|filter| filter.definition().spec.capacity as f64);
+    gauge("umbel_filter_bytes", "Memory of a filter's arrays.", &|filter| filter.bytes() as f64);
+    gauge("umbel_filter_generation", "Sizes that a filter was given.", &|filter| f64::from(filter.definition().generation));
+    gauge("umbel_filter_adds_per_second", "New items in the last second.", &|filter| node.rates.adds_per_second(filter.id()));
+}
