@@ -1,7 +1,7 @@
 //! `umbel`: plan filters, look into their files, measure servers.
 
-mod config;
 mod bench;
+mod config;
 mod inspect;
 mod plan;
 mod report;
@@ -23,21 +23,21 @@ struct Arguments {
 enum Command {
     Plan(plan::Arguments),
     Inspect(inspect::Arguments),
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     Config(Box<config::Arguments>),
     Bench(Box<bench::Arguments>),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Plan(arguments) => plan::run(&arguments),
-        Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Inspect(arguments) => inspect::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Serve(arguments) => serve::run(&arguments),
-        Command::Config(arguments) => config::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Config(arguments) => config::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("umbel: {error}");
             ExitCode::FAILURE

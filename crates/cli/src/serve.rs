@@ -1,39 +1,179 @@
-//! `umbel serve`.
+//! `umbel serve`: the server, from its settings to its end.
 
-use std::path::PathBuf;
+use std::error::Error;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
-use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
 use umbel_core::disk::{Disk, RealDisk};
-use umbel_core::engine::{Engine, Settings};
+use umbel_core::engine::Engine;
 use umbel_core::log;
+use umbel_server::chores::Chores;
+use umbel_server::config::{Config, Format};
+use umbel_server::logging;
 use umbel_server::node::Node;
-use umbel_server::server::Server;
+use umbel_server::server::{Doors, Server};
+use umbel_server::tls::{self, Tls};
 
-/// Run the server
-#[derive(Args)]
+use crate::config::Flags;
+use crate::units::bytes;
+
+/// What a supervisor sees if the server cannot go on and must not simply be started again: `EX_SOFTWARE` of sysexits.
+const CANNOT_GO_ON: u8 = 70;
+/// Descriptors besides those of clients: the log, blobs, sockets.
+const OWN_DESCRIPTORS: u64 = 512;
+
+/// Runs the server: RESP for every Redis client, HTTP for health and metrics
+#[derive(clap::Args)]
+#[command(
+    after_help = "Every setting can also stand in a TOML file (--config) or in the environment (UMBEL_PORT, UMBEL_MEMORY, ...); flags win.
+`umbel config` shows what is in force and where it came from.
+Examples:
+  umbel serve
+  umbel serve --data /var/lib/umbel --memory 16GiB
+  umbel serve --bind 0.0.0.0 --password-file /etc/umbel/password
+  redis-cli -p 6380 bf.add urls https://example.com/"
+)]
 pub(crate) struct Arguments {
-    #[arg(long, default_value_t = 6380)]
-    port: u16,
-    #[arg(long, default_value = "umbel-data")]
-    data: PathBuf,
-    #[arg(long, default_value_t = 2)]
-    threads: usize,
+    #[command(flatten)]
+    flags: Flags,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let config = arguments.flags.load()?;
+    log_to_stderr(&config);
+    raise_descriptors(u64::from(config.max_clients) + OWN_DESCRIPTORS);
+    let http: Vec<SocketAddr> = addresses(&config, config.http_port);
+    let chores = Chores::start(&http)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let engine = runtime.block_on(async {
-        Engine::builder(Settings::default())
-            .in_folder(&disk, &arguments.data, &log::Settings::new(&arguments.data))?
-            .open()
-            .await
-    })?;
+    runtime.block_on(serve(config, &chores))
+}
+
+async fn serve(config: Config, chores: &Chores) -> Result<ExitCode, Box<dyn Error>> {
+    let tls = tls::Files::of(&config).map(Tls::open).transpose()?.map(Arc::new);
+    let doors = Doors {
+        plain: addresses(&config, config.port),
+        secure: addresses(&config, config.tls_port),
+        tls: tls.clone(),
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let loops = if config.threads == 0 { cores } else { config.threads as usize };
+    let begun = tokio::time::Instant::now();
+    // Asked to end while it recovers, it ends: nothing was promised to anybody yet.
+    let mut ended = std::pin::pin!(asked_to_end());
+    let engine = tokio::select! {
+        engine = open(&config) => engine?,
+        signal = &mut ended => {
+            tracing::info!("{} while recovering", signal?);
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     engine.start()?;
-    let node = Arc::new(Node::new(engine));
-    let server = Server::start(&node, &[([127, 0, 0, 1], arguments.port).into()], arguments.threads)?;
-    println!("listening on {:?}", server.addresses());
-    server.join()?;
-    Ok(())
+    let node = Arc::new(Node::new(engine, config, loops)?);
+    let server = Server::open(&node, &doors, loops)?;
+    chores.watch(&node, tls.as_ref());
+    banner(&node, &server, chores, loops, begun.elapsed());
+
+    tokio::select! {
+        signal = ended => {
+            tracing::info!("{}: ending with a checkpoint", signal?);
+            node.stop.stop();
+        }
+        () = node.stop.stopped() => {}
+    }
+    tokio::task::spawn_blocking(move || server.join()).await??;
+    if let Some(why) = node.failure() {
+        tracing::error!(
+            "the server cannot go on: {why}. What was acknowledged is in the log; look at the disk, then start it again"
+        );
+        return Ok(CANNOT_GO_ON.into());
+    }
+    node.engine.close().await?;
+    tracing::info!("ended");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn open(config: &Config) -> Result<Engine, Box<dyn Error>> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let log = log::Settings { durability: config.durability, ..log::Settings::new(&config.data) };
+    Ok(Engine::builder(config.engine()?).in_folder(&disk, &config.data, &log)?.open().await?)
+}
+
+/// Waits for somebody to end the process; certificates are read again without being asked.
+async fn asked_to_end() -> std::io::Result<&'static str> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut hangup = signal(SignalKind::hangup())?;
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => return Ok("interrupted"),
+            _ = terminate.recv() => return Ok("terminated"),
+            _ = hangup.recv() => {}
+        }
+    }
+}
+
+fn addresses(config: &Config, port: u16) -> Vec<SocketAddr> {
+    if port == 0 { Vec::new() } else { config.bind.iter().map(|address| (*address, port).into()).collect() }
+}
+
+fn banner(node: &Node, server: &Server, chores: &Chores, loops: usize, took: Duration) {
+    let config = node.config.load();
+    let listed = |addresses: &[SocketAddr]| {
+        let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        if texts.is_empty() { "none".to_owned() } else { texts.join(" ") }
+    };
+    let filters = node.engine.filters().len();
+    let lines = [
+        format!(
+            "umbel {} is ready: {filters} filters, {} in memory, recovered in {took:.1?}",
+            env!("CARGO_PKG_VERSION"),
+            bytes(node.engine.budget().used().into())
+        ),
+        format!("  RESP  {}", listed(server.addresses())),
+        format!("  HTTP  {}  (/healthz, /readyz, /metrics)", listed(chores.addresses())),
+        format!(
+            "  data  {}  (durability {}, memory {}, {loops} event loops)",
+            config.data.display(),
+            config.durability_text(),
+            bytes(config.memory.into())
+        ),
+    ];
+    lines.iter().for_each(|line| tracing::info!("{line}"));
+}
+
+/// Structured logs: lines for people on a terminal, JSON where it is asked for.
+fn log_to_stderr(config: &Config) {
+    use tracing_subscriber::filter::filter_fn;
+    use tracing_subscriber::layer::{Layer, SubscriberExt};
+    use tracing_subscriber::util::SubscriberInitExt;
+    logging::set_level(config.log_level);
+    let enabled = filter_fn(|about| logging::is_enabled(*about.level()));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let started = match config.log_format {
+        Format::Json => tracing_subscriber::registry().with(lines.json().with_filter(enabled)).try_init(),
+        Format::Text => {
+            let lines = lines.with_ansi(std::io::stderr().is_terminal());
+            tracing_subscriber::registry().with(lines.with_filter(enabled)).try_init()
+        }
+    };
+    if let Err(error) = started {
+        eprintln!("umbel: no logs: {error}");
+    }
+}
+
+/// Asks the system for as many descriptors as there may be clients.
+fn raise_descriptors(wanted: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let most = now.maximum.map_or(wanted, |maximum| wanted.min(maximum));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..now });
+    if raised.is_err() || most < wanted {
+        tracing::warn!("{most} descriptors are all that the system gives; {wanted} would do for max_clients");
+    }
 }

@@ -40,7 +40,9 @@ impl Chores {
         let registry = Arc::new(Registry::default().with(Arc::clone(&shared)));
         let mut bound = Vec::new();
         for address in addresses {
-            let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+            let named = |error: io::Error| {
+                io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+            };
             let listener = std::net::TcpListener::bind(address).map_err(named)?;
             listener.set_nonblocking(true)?;
             bound.push(listener.local_addr()?);
@@ -146,10 +148,12 @@ impl Collect for Shared {
         let used = node.engine.budget().used();
         page.family("umbel_memory_bytes", Kind::Gauge, "Memory of all arrays.").sample(&[], used);
         let limit = node.engine.budget().limit();
-        page.family("umbel_memory_limit_bytes", Kind::Gauge, "Memory that arrays may take.").sample(&[], limit);
+        page.family("umbel_memory_limit_bytes", Kind::Gauge, "Memory that arrays may take.")
+            .sample(&[], limit);
         let uptime = node.started.elapsed().as_secs_f64();
         page.family("umbel_uptime_seconds", Kind::Gauge, "Time since the start.").sample(&[], uptime);
-        let mut family = page.family("umbel_log_position", Kind::Gauge, "How far each partition of the log is folded.");
+        let mut family =
+            page.family("umbel_log_position", Kind::Gauge, "How far each partition of the log is folded.");
         for (partition, position) in node.engine.token().positions() {
             family.sample(&[("partition", &partition.to_string())], position.number() as f64);
         }
@@ -158,8 +162,10 @@ impl Collect for Shared {
 
 fn collect_filters(node: &Node, page: &mut Page) {
     let filters = node.engine.filters();
-    let names: Vec<String> =
-        filters.iter().map(|filter| String::from_utf8_lossy(&key_of(&filter.definition().name)).into_owned()).collect();
+    let names: Vec<String> = filters
+        .iter()
+        .map(|filter| String::from_utf8_lossy(&key_of(&filter.definition().name)).into_owned())
+        .collect();
     let mut gauge = |name, help, value: &dyn Fn(&umbel_core::engine::Handle) -> f64| {
         let mut family = page.family(name, Kind::Gauge, help);
         for (filter, name) in filters.iter().zip(&names) {
@@ -167,8 +173,14 @@ fn collect_filters(node: &Node, page: &mut Page) {
         }
     };
     gauge("umbel_filter_items", "Items of a filter.", &|filter| filter.items() as f64);
-    gauge("umbel_filter_capacity", "Items that a filter is made for.", &|filter| filter.definition().spec.capacity as f64);
+    gauge("umbel_filter_capacity", "Items that a filter is made for.", &|filter| {
+        filter.definition().spec.capacity as f64
+    });
     gauge("umbel_filter_bytes", "Memory of a filter's arrays.", &|filter| filter.bytes() as f64);
-    gauge("umbel_filter_generation", "Sizes that a filter was given.", &|filter| f64::from(filter.definition().generation));
-    gauge("umbel_filter_adds_per_second", "New items in the last second.", &|filter| node.rates.adds_per_second(filter.id()));
+    gauge("umbel_filter_generation", "Sizes that a filter was given.", &|filter| {
+        f64::from(filter.definition().generation)
+    });
+    gauge("umbel_filter_adds_per_second", "New items in the last second.", &|filter| {
+        node.rates.adds_per_second(filter.id())
+    });
 }

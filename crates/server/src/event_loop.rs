@@ -74,11 +74,7 @@ impl Local {
 }
 
 /// Runs a loop on this thread until the node stops.
-pub(crate) fn run(
-    node: &Arc<Node>,
-    doors: Vec<Door>,
-    number: usize,
-) -> io::Result<()> {
+pub(crate) fn run(node: &Arc<Node>, doors: Vec<Door>, number: usize) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let set = LocalSet::new();
     let local = Rc::new(Local::new(number));
@@ -126,7 +122,9 @@ fn enter(node: &Arc<Node>, local: &Rc<Local>, stream: TcpStream, address: Socket
         let _ = stream.try_write(why.as_bytes());
         return local.metrics(node).refused();
     }
-    let Some(client) = node.clients.enter(address, local_address, node.now(), node.config.load().max_clients as usize) else {
+    let Some(client) =
+        node.clients.enter(address, local_address, node.now(), node.config.load().max_clients as usize)
+    else {
         local.metrics(node).refused();
         let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
         return;

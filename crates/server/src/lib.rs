@@ -34,6 +34,7 @@ mod event_loop;
 pub mod glob;
 pub mod http;
 mod loading;
+pub mod logging;
 pub mod metrics;
 mod names;
 pub mod node;

@@ -117,7 +117,8 @@ impl Node {
     pub fn totals(&self) -> Totals {
         let counted = self.metrics.read();
         let by_command = counted.commands.iter().filter_map(|command| {
-            let percentiles = [50.0, 99.0, 99.9].map(|percent| command.latency.percentile(percent).as_secs_f64() * 1e6);
+            let percentiles =
+                [50.0, 99.0, 99.9].map(|percent| command.latency.percentile(percent).as_secs_f64() * 1e6);
             Some(CommandTotals {
                 id: table::find(command.name.as_bytes())?,
                 calls: command.latency.calls(),
@@ -140,7 +141,12 @@ impl Node {
             hits: 0,
             misses: 0,
             expired: self.counts.expired.load(Ordering::Relaxed),
-            expiring: self.engine.filters().iter().filter(|filter| filter.definition().expires.is_some()).count() as u64,
+            expiring: self
+                .engine
+                .filters()
+                .iter()
+                .filter(|filter| filter.definition().expires.is_some())
+                .count() as u64,
             by_command: by_command.collect(),
             by_error: counted.errors.iter().map(|(code, count)| ((*code).to_owned(), *count)).collect(),
         }

@@ -29,7 +29,9 @@ pub(super) fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcom
             let lines = session.node.acl.list();
             write_list(session, &lines);
         }
-        Id::AclCat if command.len() > 3 => return Err("ERR unknown subcommand or wrong number of arguments for 'CAT'. Try ACL HELP.".into()),
+        Id::AclCat if command.len() > 3 => {
+            return Err("ERR unknown subcommand or wrong number of arguments for 'CAT'. Try ACL HELP.".into());
+        }
         Id::AclCat => {
             let acl = &session.node.acl;
             let names = if command.len() == 3 {
@@ -40,7 +42,11 @@ pub(super) fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcom
             write_list(session, &names);
         }
         Id::AclGenpass => {
-            let bits = if command.len() == 3 { integer(command.get(2)).ok_or("ERR value is not an integer or out of range")? } else { 256 };
+            let bits = if command.len() == 3 {
+                integer(command.get(2)).ok_or("ERR value is not an integer or out of range")?
+            } else {
+                256
+            };
             session.reply.bulk(acl::generate_password(bits)?);
         }
         Id::AclSetuser => {
@@ -96,7 +102,9 @@ fn get_user(session: &mut Session, command: Command<'_>) {
     reply.bulk("passwords");
     reply.array(about.passwords.len());
     about.passwords.iter().for_each(|password| reply.bulk(password));
-    for (name, value) in [("commands", &about.root.commands), ("keys", &about.root.keys), ("channels", &about.root.channels)] {
+    for (name, value) in
+        [("commands", &about.root.commands), ("keys", &about.root.keys), ("channels", &about.root.channels)]
+    {
         reply.bulk(name);
         reply.bulk(value);
     }
@@ -104,7 +112,9 @@ fn get_user(session: &mut Session, command: Command<'_>) {
     reply.array(about.selectors.len());
     for selector in &about.selectors {
         reply.map(3);
-        for (name, value) in [("commands", &selector.commands), ("keys", &selector.keys), ("channels", &selector.channels)] {
+        for (name, value) in
+            [("commands", &selector.commands), ("keys", &selector.keys), ("channels", &selector.channels)]
+        {
             reply.bulk(name);
             reply.bulk(value);
         }
@@ -161,7 +171,12 @@ fn log(session: &mut Session, command: Command<'_>) -> Outcome {
         reply.map(10);
         reply.bulk("count");
         reply.count(entry.count);
-        for (name, value) in [("reason", entry.reason.name().as_bytes()), ("context", entry.context.as_bytes()), ("object", &entry.object), ("username", entry.username.as_bytes())] {
+        for (name, value) in [
+            ("reason", entry.reason.name().as_bytes()),
+            ("context", entry.context.as_bytes()),
+            ("object", &entry.object),
+            ("username", entry.username.as_bytes()),
+        ] {
             reply.bulk(name);
             reply.bulk(value);
         }
@@ -169,7 +184,11 @@ fn log(session: &mut Session, command: Command<'_>) -> Outcome {
         reply.double(entry.age(now));
         reply.bulk("client-info");
         reply.bulk(&entry.client);
-        for (name, value) in [("entry-id", entry.id), ("timestamp-created", entry.created_ms), ("timestamp-last-updated", entry.updated_ms)] {
+        for (name, value) in [
+            ("entry-id", entry.id),
+            ("timestamp-created", entry.created_ms),
+            ("timestamp-last-updated", entry.updated_ms),
+        ] {
             reply.bulk(name);
             reply.count(value);
         }

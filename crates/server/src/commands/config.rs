@@ -4,6 +4,7 @@ use super::arguments::text;
 use super::table::Id;
 use super::{Outcome, Refusal};
 use crate::config::{self, Row};
+use crate::logging;
 use crate::resp::Command;
 use crate::session::Session;
 
@@ -60,6 +61,7 @@ fn act_on(session: &Session, row: &Row) -> Outcome {
         "slowlog_threshold_us" | "slowlog_length" => {
             node.slowlog.set(config.slowlog_threshold_us, config.slowlog_length as usize);
         }
+        "log_level" => logging::set_level(config.log_level),
         _ => {}
     }
     Ok(())

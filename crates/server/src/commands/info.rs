@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use super::Outcome;
 use super::arguments::text;
 use crate::node::{BLOOM_VERSION, Node, unix_time};
-use crate::totals::{CommandTotals, Totals};
 use crate::process;
 use crate::resp::Command;
 use crate::session::Session;
+use crate::totals::{CommandTotals, Totals};
 
 /// A section: its name, whether everybody gets it, and what writes it.
 type Section = (&'static str, Shown, fn(&Node, &Totals, &mut String));

@@ -266,7 +266,8 @@ pub fn commands() -> impl Iterator<Item = &'static Row> {
 static BY_NAME: LazyLock<HashMap<&'static str, Id>> =
     LazyLock::new(|| TABLE.iter().map(|row| (row.name, row.id)).collect());
 
-static CATEGORIES: LazyLock<Vec<Vec<&'static str>>> = LazyLock::new(|| TABLE.iter().map(Row::all_categories).collect());
+static CATEGORIES: LazyLock<Vec<Vec<&'static str>>> =
+    LazyLock::new(|| TABLE.iter().map(Row::all_categories).collect());
 
 /// The table as rules of users see it.
 #[derive(Clone, Copy, Debug)]

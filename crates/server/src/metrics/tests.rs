@@ -48,7 +48,9 @@ fn nothing_is_lost_between_threads() {
     let metrics = Metrics::new(["a"], 1);
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| (0..10_000).for_each(|_| metrics.of_loop(0).called(0, 1, Duration::from_micros(5))));
+            scope.spawn(|| {
+                (0..10_000).for_each(|_| metrics.of_loop(0).called(0, 1, Duration::from_micros(5)))
+            });
         }
     });
     assert_eq!(metrics.latency(0).calls(), 40_000);
