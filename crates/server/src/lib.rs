@@ -14,6 +14,7 @@ pub mod clients;
 pub mod commands;
 mod connection;
 mod event_loop;
+mod latency;
 mod loading;
 pub mod metrics;
 mod names;

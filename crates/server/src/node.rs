@@ -1,7 +1,7 @@
 //! What all connections share.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +12,7 @@ use umbel_filter::Family;
 use crate::clients::Clients;
 use crate::commands::connection::run_id;
 use crate::commands::table::Id;
+use crate::latency::Latency;
 use crate::loading::Loading;
 use crate::pause::Pause;
 use crate::resp::Limits;
@@ -49,6 +50,9 @@ pub struct Node {
     pub(crate) pause: Pause,
     /// Checkpoints that clients ask for.
     pub(crate) saves: Saves,
+    /// Events that took long.
+    pub(crate) latency: Latency,
+    debug: AtomicBool,
     facts: OnceLock<Facts>,
     /// One for each of some filters: who looks and then adds does so alone.
     unique: Vec<Mutex<()>>,
@@ -178,6 +182,8 @@ impl Node {
             run_id: run_id(),
             pause: Pause::default(),
             saves: Saves::default(),
+            latency: Latency::default(),
+            debug: AtomicBool::new(false),
             facts: OnceLock::new(),
             unique: (0..UNIQUE_LOCKS).map(|_| Mutex::default()).collect(),
         };
@@ -206,6 +212,21 @@ impl Node {
     /// What was counted so far.
     pub fn totals(&self) -> Totals {
         Totals { errors: self.counts.errors.load(Ordering::Relaxed), ..Totals::default() }
+    }
+
+    /// Whether clients may run commands that are for tests.
+    pub fn allows_debug(&self) -> bool {
+        self.debug.load(Ordering::Relaxed)
+    }
+
+    /// Lets clients run commands that are for tests, or not.
+    pub fn allow_debug(&self, allows: bool) {
+        self.debug.store(allows, Ordering::Relaxed);
+    }
+
+    /// Keeps events that take so many milliseconds; none if it is 0.
+    pub fn watch_latency(&self, threshold_ms: u64) {
+        self.latency.set_threshold_ms(threshold_ms);
     }
 
     /// Whether clients have to say who they are.

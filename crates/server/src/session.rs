@@ -19,6 +19,7 @@ use crate::clients::Client;
 use crate::commands::table::{self, Id, Row};
 use crate::commands::{self, Outcome, Refusal};
 use crate::event_loop::Local;
+use crate::latency::Event;
 use crate::names::name_of;
 use crate::node::Node;
 use crate::resp::{Command, Limits, Reply};
@@ -39,6 +40,8 @@ pub struct Session {
     pub reply: Reply,
     /// Commands that are collected for EXEC.
     pub transaction: Option<Transaction>,
+    /// Whether collected commands are being run.
+    pub is_executing: bool,
     /// Whether the connection ends after the replies were sent.
     pub is_closing: bool,
     /// Whether the client wants replies.
@@ -98,6 +101,7 @@ impl Session {
             client,
             reply: Reply::default(),
             transaction: None,
+            is_executing: false,
             is_closing: false,
             wants: Wants::default(),
             is_authenticated,
@@ -238,6 +242,9 @@ impl Session {
             return Err(commands::unknown(command));
         };
         if id.row().is("container") && command.len() > 1 {
+            if id == Id::Debug {
+                commands::server::permits_debug(self)?;
+            }
             id = table::find_subcommand(id.row(), command.get(1))
                 .ok_or_else(|| commands::unknown_subcommand(id.row(), command))?;
         }
@@ -249,6 +256,9 @@ impl Session {
             return Err("NOAUTH Authentication required.".into());
         }
         self.permits(row, command)?;
+        if self.transaction.is_some() && row.is("no_multi") {
+            return Err("ERR Command not allowed inside a transaction".into());
+        }
         Ok(id)
     }
 
@@ -280,6 +290,8 @@ impl Session {
     fn ended(&self, id: Id, commands: u64, started: Instant, is_error: bool, command: Option<Command<'_>>) {
         let took = self.node.now().saturating_duration_since(started);
         self.local.metrics.record(id, commands, took, is_error);
+        let event = if id.row().is("fast") { Event::FastCommand } else { Event::Command };
+        self.node.latency.record(event, took);
         if took >= self.node.slowlog.threshold() {
             let words: Vec<&[u8]> = match command {
                 Some(command) => command.from(0).collect(),

@@ -67,7 +67,9 @@ impl Running {
 
     /// Waits until it has ended by itself.
     pub fn join(&mut self) {
-        self.server.take().expect("it runs").join().expect("all loops end well");
+        if let Some(server) = self.server.take() {
+            server.join().expect("all loops end well");
+        }
     }
 
     /// Ends it and keeps its folder, for the next one.
