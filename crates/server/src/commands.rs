@@ -11,8 +11,12 @@ pub(crate) mod connection;
 mod help;
 pub(crate) mod info;
 pub mod keys;
+pub(crate) mod latency;
 pub(crate) mod memory;
+pub(crate) mod server;
+pub(crate) mod slowlog;
 pub mod table;
+pub(crate) mod transactions;
 mod umbel;
 
 use std::borrow::Cow;
@@ -124,6 +128,8 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::Exists | Id::Touch => keys::exists(session, command),
         Id::Type => keys::kind(session, command),
         Id::Keys => keys::keys(session, command),
+        Id::Scan => keys::scan(session, command),
+        Id::Randomkey => keys::random(session),
         Id::Dbsize => keys::dbsize(session),
         Id::Flushall | Id::Flushdb => keys::flush(session).await,
         Id::Ping => connection::ping(session, command),
@@ -153,6 +159,31 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::CommandGetkeys => command::get_keys(session, command),
         Id::CommandHelp => command::show_help(session),
         Id::Info => info::info(session, command),
+        Id::Time => server::time(session),
+        Id::Role => server::role(session),
+        Id::ModuleList => server::modules(session),
+        Id::Lastsave => server::last_save(session),
+        Id::Save => server::save(session).await,
+        Id::Bgsave => server::background_save(session, command),
+        Id::Shutdown => server::shutdown(session, command).await,
+        Id::DebugSleep => server::debug_sleep(session, command).await,
+        Id::DebugReload => server::debug_reload(session).await,
+        Id::DebugHelp => server::debug_help(session),
+        Id::Monitor => server::monitor(session),
+        Id::SlowlogGet => slowlog::get(session, command),
+        Id::SlowlogLen => slowlog::len(session),
+        Id::SlowlogReset => slowlog::reset(session),
+        Id::SlowlogHelp => slowlog::show_help(session),
+        Id::LatencyDoctor => latency::doctor(session),
+        Id::LatencyHistogram => latency::histogram(session, command),
+        Id::LatencyHistory => latency::history(session, command),
+        Id::LatencyLatest => latency::latest(session),
+        Id::LatencyReset => latency::reset(session, command),
+        Id::LatencyHelp => latency::show_help(session),
+        Id::Multi => transactions::multi(session),
+        Id::Discard => transactions::discard(session),
+        // It runs commands, this function among them.
+        Id::Exec => Box::pin(transactions::exec(session)).await,
         Id::MemoryUsage => memory::usage(session, command),
         Id::MemoryStats => memory::stats(session),
         Id::MemoryDoctor => memory::doctor(session),

@@ -33,6 +33,7 @@ pub mod digest;
 mod event_loop;
 pub mod glob;
 pub mod http;
+mod latency;
 mod loading;
 pub mod logging;
 pub mod metrics;

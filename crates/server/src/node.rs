@@ -1,7 +1,7 @@
 //! What all connections share.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,6 +14,7 @@ use crate::clients::Clients;
 use crate::commands::connection::run_id;
 use crate::commands::table;
 use crate::config::{Config, Live};
+use crate::latency::Latency;
 use crate::loading::Loading;
 use crate::metrics::Metrics;
 use crate::pause::Pause;
@@ -63,6 +64,8 @@ pub struct Node {
     pub(crate) saves: Saves,
     /// What happens in a second.
     pub(crate) rates: Rates,
+    /// Events that took long.
+    pub(crate) latency: Latency,
     facts: OnceLock<Facts>,
     failure: OnceLock<String>,
     /// One for each of some filters: who looks and then adds does so alone.
@@ -139,6 +142,8 @@ impl Node {
         acl.log().resize(config.acl_log_length as usize);
         let slowlog = Slowlog::default();
         slowlog.set(config.slowlog_threshold_us, config.slowlog_length as usize);
+        let latency = Latency::default();
+        latency.set_threshold_ms(config.latency_threshold_ms);
         let counts = Counts::default();
         counts.last_save.store(unix_time().as_secs(), Ordering::Relaxed);
         Ok(Self {
@@ -156,6 +161,7 @@ impl Node {
             pause: Pause::default(),
             saves: Saves::default(),
             rates: Rates::default(),
+            latency,
             facts: OnceLock::new(),
             failure: OnceLock::new(),
             unique: (0..UNIQUE_LOCKS).map(|_| Mutex::default()).collect(),

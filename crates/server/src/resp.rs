@@ -3,5 +3,5 @@
 mod parser;
 mod reply;
 
-pub use parser::{Command, Limits, Parser, ProtocolError};
+pub use parser::{Command, Limits, OwnedCommand, Parser, ProtocolError};
 pub use reply::{Protocol, Reply};

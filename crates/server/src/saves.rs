@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use tokio::sync::oneshot;
 use umbel_core::{Error, Result};
 
+use crate::latency::Event;
 use crate::node::{Node, unix_time};
 
 /// The one that is being made, and what became of the last.
@@ -83,7 +84,9 @@ fn save(node: &Node) -> Result<()> {
         .build()
         .map_err(|error| Error::Retry(format!("cannot start a runtime: {error}")))?;
     runtime.block_on(node.engine.checkpoint())?;
-    let took = node.now().saturating_duration_since(started).as_secs();
+    let took = node.now().saturating_duration_since(started);
+    node.latency.record(Event::Checkpoint, took);
+    let took = took.as_secs();
     node.saves.count.fetch_add(1, Ordering::Relaxed);
     node.saves.last_seconds.store(i64::try_from(took).unwrap_or(i64::MAX), Ordering::Relaxed);
     node.counts.last_save.store(unix_time().as_secs(), Ordering::Relaxed);

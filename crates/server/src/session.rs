@@ -19,6 +19,7 @@ use crate::clients::Client;
 use crate::commands::table::{self, Id, Row};
 use crate::commands::{self, Outcome, Refusal};
 use crate::event_loop::Local;
+use crate::latency::Event;
 use crate::names::name_of;
 use crate::node::{Node, unix_time};
 use crate::resp::{Command, Limits, Reply};
@@ -39,6 +40,8 @@ pub struct Session {
     pub reply: Reply,
     /// Commands that are collected for EXEC.
     pub transaction: Option<Transaction>,
+    /// Whether collected commands are being run.
+    pub is_executing: bool,
     /// Whether the connection ends after the replies were sent.
     pub is_closing: bool,
     /// Whether the client wants replies.
@@ -98,6 +101,7 @@ impl Session {
             client,
             reply: Reply::default(),
             transaction: None,
+            is_executing: false,
             is_closing: false,
             wants: Wants::default(),
             login,
@@ -238,6 +242,9 @@ impl Session {
             return Err(commands::unknown(command));
         };
         if id.row().is("container") && command.len() > 1 {
+            if id == Id::Debug {
+                commands::server::permits_debug(self)?;
+            }
             id = table::find_subcommand(id.row(), command.get(1))
                 .ok_or_else(|| commands::unknown_subcommand(id.row(), command))?;
         }
@@ -246,6 +253,9 @@ impl Session {
             return Err(format!("ERR wrong number of arguments for '{}' command", row.name).into());
         }
         self.permit(row, command)?;
+        if self.transaction.is_some() && row.is("no_multi") {
+            return Err("ERR Command not allowed inside a transaction".into());
+        }
         Ok(id)
     }
 
@@ -307,6 +317,8 @@ impl Session {
         if is_error {
             metrics.failed(id as u16);
         }
+        let event = if id.row().is("fast") { Event::FastCommand } else { Event::Command };
+        self.node.latency.record(event, took);
         if took >= self.node.slowlog.threshold() {
             let words: Vec<&[u8]> = match command {
                 Some(command) => command.from(0).collect(),

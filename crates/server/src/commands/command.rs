@@ -3,6 +3,7 @@
 use super::arguments::{Words, is, text};
 use super::table::{self, Row};
 use super::{Outcome, SYNTAX, help, keys};
+use crate::glob;
 use crate::resp::{Command, Reply};
 use crate::session::Session;
 
@@ -109,7 +110,7 @@ pub(crate) fn list(session: &mut Session, command: Command<'_>) -> Outcome {
                 }
                 () if is(by, "PATTERN") => {
                     let pattern = value.to_ascii_lowercase();
-                    all.filter(|row| keys::matches(&pattern, row.name.as_bytes())).collect()
+                    all.filter(|row| glob::matches(&pattern, row.name.as_bytes())).collect()
                 }
                 () => return Err(SYNTAX.into()),
             }

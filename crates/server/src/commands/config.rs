@@ -61,6 +61,7 @@ fn act_on(session: &Session, row: &Row) -> Outcome {
         "slowlog_threshold_us" | "slowlog_length" => {
             node.slowlog.set(config.slowlog_threshold_us, config.slowlog_length as usize);
         }
+        "latency_threshold_ms" => node.latency.set_threshold_ms(config.latency_threshold_ms),
         "log_level" => logging::set_level(config.log_level),
         _ => {}
     }

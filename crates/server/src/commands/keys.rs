@@ -1,9 +1,20 @@
 //! Filters as keys: what is there, what it is called, and until when.
 
-use super::Outcome;
+use std::sync::Arc;
+
+use umbel_core::engine::Handle;
+use umbel_core::random::{Random, SystemRandom};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::arguments::{Words, integer, is, unsigned};
+use super::{NOT_AN_INTEGER, Outcome, SYNTAX};
+use crate::glob::matches;
 use crate::names::{key_of, name_of};
 use crate::resp::Command;
 use crate::session::{Session, is_erasable};
+
+/// Filters that a scan looks at if nobody says how many.
+const SCANNED: usize = 10;
 
 /// `DEL key...`, `UNLINK key...`
 pub async fn del(session: &mut Session, command: Command<'_>) -> Outcome {
@@ -29,19 +40,96 @@ pub fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
 pub fn kind(session: &mut Session, command: Command<'_>) -> Outcome {
     let kind = match session.node.engine.filter(&name_of(command.get(1))) {
         None => "none",
-        Some(filter) if is_erasable(&filter) => "MBbloomCF",
-        Some(_) => "MBbloom--",
+        Some(filter) => type_of(&filter),
     };
     session.reply.simple(kind);
     Ok(())
 }
 
 /// `KEYS pattern`
-pub fn keys(session: &mut Session, _command: Command<'_>) -> Outcome {
+pub fn keys(session: &mut Session, command: Command<'_>) -> Outcome {
     let filters = session.node.engine.filters();
-    session.reply.array(filters.len());
-    filters.iter().for_each(|filter| session.reply.bulk(key_of(&filter.definition().name)));
+    let names: Vec<_> = filters.iter().map(|filter| filter.definition()).collect();
+    let found: Vec<_> = names
+        .iter()
+        .map(|definition| key_of(&definition.name))
+        .filter(|key| matches(command.get(1), key))
+        .collect();
+    session.reply.array(found.len());
+    found.iter().for_each(|key| session.reply.bulk(key));
     Ok(())
+}
+
+/// `RANDOMKEY`
+pub(crate) fn random(session: &mut Session) -> Outcome {
+    let filters = session.node.engine.filters();
+    let number = SystemRandom::default().next() % filters.len().max(1) as u64;
+    match filters.get(number as usize) {
+        Some(filter) => session.reply.bulk(key_of(&filter.definition().name)),
+        None => session.reply.null(),
+    }
+    Ok(())
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`
+///
+/// Filters come in the order of a hash of their names, and the cursor is the last hash: whatever comes and goes meanwhile, a filter that is
+/// there all the time is seen, once.
+pub(crate) fn scan(session: &mut Session, command: Command<'_>) -> Outcome {
+    let cursor = unsigned(command.get(1)).ok_or("ERR invalid cursor")?;
+    let (mut pattern, mut count, mut kind) = (None, SCANNED, None);
+    let mut words = Words::from(command, 2);
+    while let Some(option) = words.next() {
+        let value = words.next().ok_or(SYNTAX)?;
+        if is(option, "MATCH") {
+            pattern = Some(value);
+        } else if is(option, "COUNT") {
+            let asked = integer(value).ok_or(NOT_AN_INTEGER)?;
+            count = usize::try_from(asked).ok().filter(|count| *count > 0).ok_or(SYNTAX)?;
+        } else if is(option, "TYPE") {
+            kind = Some(value);
+        } else {
+            return Err(SYNTAX.into());
+        }
+    }
+    let mut filters: Vec<(u64, Arc<Handle>)> = session
+        .node
+        .engine
+        .filters()
+        .into_iter()
+        .map(|filter| (place(&filter.definition().name), filter))
+        .filter(|(place, _)| *place > cursor)
+        .collect();
+    filters.sort_unstable_by_key(|(place, _)| *place);
+    let (taken, next) = page(&filters, count);
+    let found: Vec<_> = taken
+        .iter()
+        .filter(|(_, filter)| kind.is_none_or(|kind| is(kind, type_of(filter))))
+        .map(|(_, filter)| key_of(&filter.definition().name).into_owned())
+        .filter(|key| pattern.is_none_or(|pattern| matches(pattern, key)))
+        .collect();
+    session.reply.array(2);
+    session.reply.bulk(next.to_string());
+    session.reply.array(found.len());
+    found.iter().for_each(|key| session.reply.bulk(key));
+    Ok(())
+}
+
+/// Where a filter comes in a scan; never 0, where scans begin. Cursors have 53 bits, for clients that take every number for a double.
+fn place(name: &str) -> u64 {
+    (xxh3_64(name.as_bytes()) >> 11).max(1)
+}
+
+/// So many of them, or a few more: those of one place stay together. And the cursor for the next ones.
+fn page<T>(sorted: &[(u64, T)], count: usize) -> (&[(u64, T)], u64) {
+    let Some((last, _)) = sorted.get(count - 1) else { return (sorted, 0) };
+    let end = sorted.partition_point(|(place, _)| place <= last);
+    (&sorted[..end], if end == sorted.len() { 0 } else { *last })
+}
+
+/// What clients take a filter for.
+fn type_of(filter: &Handle) -> &'static str {
+    if is_erasable(filter) { "MBbloomCF" } else { "MBbloom--" }
 }
 
 /// `DBSIZE`
@@ -58,125 +146,4 @@ pub async fn flush(session: &mut Session) -> Outcome {
     }
     session.reply.ok();
     Ok(())
-}
-
-/// Whether a text matches a pattern: `*`, `?`, `[a-z]`, `[^a]` and `\` before a byte that is meant itself.
-///
-/// After a star that fails, only the last star is tried further, so the time is at most the product of both lengths.
-pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut at, mut from) = (0, 0);
-    // Where to go on if what follows the last star does not fit: behind the star, one byte further in the text.
-    let mut retry: Option<(usize, usize)> = None;
-    loop {
-        match pattern.get(at) {
-            Some(b'*') => {
-                at += 1;
-                if at == pattern.len() {
-                    return true;
-                }
-                retry = Some((at, from + 1));
-                continue;
-            }
-            None if from == text.len() => return true,
-            None => {}
-            Some(_) => {
-                if let Some(byte) = text.get(from) {
-                    let (fits, next) = matches_one(pattern, at, *byte);
-                    if fits {
-                        (at, from) = (next, from + 1);
-                        continue;
-                    }
-                }
-            }
-        }
-        match retry {
-            Some((star, next)) if next <= text.len() => {
-                (at, from) = (star, next);
-                retry = Some((star, next + 1));
-            }
-            _ => return false,
-        }
-    }
-}
-
-/// Whether a byte fits to what stands in a pattern, and where the pattern goes on.
-fn matches_one(pattern: &[u8], at: usize, byte: u8) -> (bool, usize) {
-    match pattern[at] {
-        b'?' => (true, at + 1),
-        b'\\' if at + 1 < pattern.len() => (pattern[at + 1] == byte, at + 2),
-        b'[' => {
-            let mut at = at + 1;
-            let negated = pattern.get(at) == Some(&b'^');
-            at += usize::from(negated);
-            let mut fits = false;
-            // A class that is not closed ends with the pattern, as in Redis.
-            while let Some(&first) = pattern.get(at) {
-                match (first, pattern.get(at + 1), pattern.get(at + 2)) {
-                    (b'\\', Some(&meant), _) => {
-                        fits |= meant == byte;
-                        at += 2;
-                    }
-                    (b']', _, _) => break,
-                    (first, Some(b'-'), Some(&last)) => {
-                        fits |= (first.min(last)..=first.max(last)).contains(&byte);
-                        at += 3;
-                    }
-                    (first, _, _) => {
-                        fits |= first == byte;
-                        at += 1;
-                    }
-                }
-            }
-            (fits != negated, (at + 1).min(pattern.len()))
-        }
-        meant => (meant == byte, at + 1),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn matches_like_redis() {
-        let yes: [(&str, &str); 14] = [
-            ("*", ""),
-            ("", ""),
-            ("a*b*c", "axxbyyc"),
-            ("a*c*", "abcabc"),
-            ("*abc", "ababc"),
-            ("h?llo", "hello"),
-            ("h[ae]llo", "hallo"),
-            ("h[^e]llo", "hallo"),
-            ("h[b-a]llo", "hallo"),
-            ("\\*", "*"),
-            ("[\\]]", "]"),
-            ("[a", "a"),
-            ("**a", "ba"),
-            ("\\", "\\"),
-        ];
-        let no: [(&str, &str); 9] = [
-            ("", "a"),
-            ("a", ""),
-            ("h[^e]llo", "hello"),
-            ("\\*", "a"),
-            ("a*b", "abc"),
-            ("?", ""),
-            ("[]", "]"),
-            ("[a", "b"),
-            ("*a*b", "bbba"),
-        ];
-        for (pattern, text) in yes {
-            assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
-        }
-        for (pattern, text) in no {
-            assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
-        }
-    }
-
-    #[test]
-    fn stars_do_not_explode() {
-        let pattern = "*a".repeat(50) + "b";
-        assert!(!matches(pattern.as_bytes(), "a".repeat(5_000).as_bytes()));
-    }
 }

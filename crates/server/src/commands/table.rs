@@ -176,7 +176,7 @@ rows! {
     MemoryStats "memory|stats" 2 ["readonly"] (0, 0, 0) [] "server" "Where memory goes";
     MemoryDoctor "memory|doctor" 2 ["readonly"] (0, 0, 0) [] "server" "Memory in words";
     MemoryHelp "memory|help" 2 ["loading" "stale"] (0, 0, 0) [] "server" "How MEMORY is called";
-    Save "save" 1 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "Makes a checkpoint and waits for it";
+    Save "save" 1 ["admin" "noscript" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Makes a checkpoint and waits for it";
     Bgsave "bgsave" -1 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "Makes a checkpoint";
     Lastsave "lastsave" 1 ["loading" "stale" "fast"] (0, 0, 0) ["admin" "dangerous"] "server" "When the last checkpoint was made";
     Debug "debug" -2 ["admin" "noscript" "loading" "stale" "container"] (0, 0, 0) ["dangerous"] "server" "Commands for tests";
@@ -198,7 +198,7 @@ rows! {
     LatencyLatest "latency|latest" 2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) ["dangerous"] "server" "The newest slow events";
     LatencyReset "latency|reset" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) ["dangerous"] "server" "Forgets slow events";
     LatencyHelp "latency|help" 2 ["loading" "stale"] (0, 0, 0) [] "server" "How LATENCY is called";
-    Shutdown "shutdown" -1 ["admin" "noscript" "loading" "stale" "allow_busy"] (0, 0, 0) ["dangerous"] "server" "Ends the server";
+    Shutdown "shutdown" -1 ["admin" "noscript" "loading" "stale" "no_multi" "allow_busy"] (0, 0, 0) ["dangerous"] "server" "Ends the server";
     Monitor "monitor" 1 ["admin" "noscript" "loading" "stale"] (0, 0, 0) ["dangerous"] "server" "Shows every command that is run";
 }
 

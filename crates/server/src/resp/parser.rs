@@ -72,6 +72,30 @@ pub struct Command<'a> {
     spans: &'a [Span],
 }
 
+/// A command that outlives the bytes that it came in.
+#[derive(Clone, Debug)]
+pub struct OwnedCommand {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl OwnedCommand {
+    /// The command of these words.
+    pub fn new(words: &[impl AsRef<[u8]>]) -> Self {
+        let mut command = Self { bytes: Vec::new(), spans: Vec::with_capacity(words.len()) };
+        for word in words.iter().map(AsRef::as_ref) {
+            command.spans.push(Span { start: command.bytes.len() as u32, bytes: word.len() as u32 });
+            command.bytes.extend_from_slice(word);
+        }
+        command
+    }
+
+    /// The command, as parsers give it.
+    pub fn as_command(&self) -> Command<'_> {
+        Command { bytes: &self.bytes, spans: &self.spans }
+    }
+}
+
 impl<'a> Command<'a> {
     /// Its name and arguments by number; nothing past the last one.
     #[inline]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use umbel_core::disk::{Disk, RealDisk};
 use umbel_core::engine::{Engine, Settings};
 use umbel_core::log;
+use umbel_server::config::Config;
 use umbel_server::node::Node;
 use umbel_server::server::Server;
 
@@ -35,6 +36,13 @@ pub fn start() -> Running {
 
 /// Starts a server on a folder that may hold filters already.
 pub fn start_in(folder: PathBuf) -> Running {
+    start_with(folder, |_| {})
+}
+
+/// Starts a server with other settings than the defaults.
+pub fn start_with(folder: PathBuf, set: impl FnOnce(&mut Config)) -> Running {
+    let mut config = Config::default();
+    set(&mut config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let engine = runtime.block_on(async {
@@ -43,12 +51,12 @@ pub fn start_in(folder: PathBuf) -> Running {
     });
     let engine = engine.expect("an engine");
     engine.start().expect("threads");
-    let node = Arc::new(Node::new(engine));
+    let node = Arc::new(Node::new(engine, config, 2).expect("settings"));
     let server = Server::start(&node, &[([127, 0, 0, 1], 0).into()], 2).expect("a server");
     Running { node, server: Some(server), folder }
 }
 
-fn new_folder() -> PathBuf {
+pub fn new_folder() -> PathBuf {
     static FOLDERS: AtomicU32 = AtomicU32::new(0);
     let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("umbel-server-{}-{number}", std::process::id()))
@@ -67,7 +75,9 @@ impl Running {
 
     /// Waits until it has ended by itself.
     pub fn join(&mut self) {
-        self.server.take().expect("it runs").join().expect("all loops end well");
+        if let Some(server) = self.server.take() {
+            server.join().expect("all loops end well");
+        }
     }
 
     /// Ends it and keeps its folder, for the next one.
