@@ -12,6 +12,7 @@
 
 mod checkpoint;
 mod describe;
+mod dump;
 mod growth;
 mod handle;
 mod inspect;
@@ -23,6 +24,7 @@ mod recover;
 mod requests;
 mod settings;
 mod stored;
+mod transfer;
 mod trim;
 mod worker;
 
@@ -42,6 +44,7 @@ use crate::limits::PARTITIONS_MAX;
 use crate::log::{self, FileLog, Log};
 use crate::random::{Random, SystemRandom};
 use crate::{Error, Position, Result};
+pub use dump::{Loader, is_dump};
 use handle::Directory;
 pub use handle::{Answer, Handle};
 pub use inspect::{BlobReport, StoredReport, inspect};
@@ -238,6 +241,7 @@ impl Shared {
             lane.catch_up(self, &mut turn).await?;
         }
         self.reconcile().await?;
+        self.drop_half_imported().await?;
         self.directory.all().iter().for_each(|handle| handle.recount());
         Ok(())
     }
@@ -266,7 +270,7 @@ impl Shared {
             (Operation::Define(_) | Operation::Describe(_) | Operation::Switch, Outcome::Done) => {
                 self.show(slot, entry.filter)
             }
-            (Operation::Drop | Operation::Clear, Outcome::Done) => {
+            (Operation::Drop | Operation::Clear | Operation::Adopt { .. }, Outcome::Done) => {
                 slot.stored.remove(&entry.filter);
                 self.show(slot, entry.filter)
             }

@@ -95,42 +95,7 @@ impl Token {
 impl Engine {
     /// Makes a filter. One of the same name must not be there.
     pub async fn create(&self, new: NewFilter) -> Result<Arc<Handle>> {
-        let shared = &self.shared;
-        let definition = shared.define(new)?;
-        let plan = Plan::new(&definition.spec, definition.shards)
-            .map_err(|error| Error::Invalid(error.to_string()))?;
-        let bytes = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
-        // A window has no array of its own.
-        let bytes = if definition.window.is_some() { 0 } else { bytes };
-        if bytes > shared.settings.limits.filter_bytes_max {
-            return Err(Error::Invalid(format!(
-                "the filter {} takes {bytes} bytes; one may take {}",
-                definition.name, shared.settings.limits.filter_bytes_max
-            )));
-        }
-        shared.reserve(bytes, &definition.name).await?;
-        let _naming = shared.naming.lock().await;
-        shared.free_name(&definition.name, None, false).await?;
-        let id = shared.random.next();
-        let operation = Operation::Define(definition.encode()?);
-        let home = Entry {
-            filter: id,
-            slot: definition.home(shared.settings.slots),
-            request: Request::default(),
-            operation,
-        };
-        // The home decides whether there is such a filter; the other slots follow, after a crash too.
-        let partition = shared.lane(home.slot).partition;
-        for applied in shared.submit(vec![(partition, home.clone())]).await? {
-            if let Some(why) = applied.refused {
-                return Err(Error::Invalid(why));
-            }
-        }
-        if definition.shards > 1 {
-            shared.everywhere(id, &definition, &home.operation).await?;
-        }
-        self.filter(&definition.name)
-            .ok_or_else(|| Error::Invalid(format!("the filter {} was dropped meanwhile", definition.name)))
+        self.shared.create(new).await
     }
 
     /// The filter of that name.
@@ -291,6 +256,46 @@ impl Shared {
         let definition = Definition { shards, ..whole };
         definition.check()?;
         Ok(definition)
+    }
+
+    /// Makes a filter.
+    pub(super) async fn create(&self, new: NewFilter) -> Result<Arc<Handle>> {
+        let definition = self.define(new)?;
+        let plan = Plan::new(&definition.spec, definition.shards)
+            .map_err(|error| Error::Invalid(error.to_string()))?;
+        let bytes = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
+        // A window has no array of its own.
+        let bytes = if definition.window.is_some() { 0 } else { bytes };
+        if bytes > self.settings.limits.filter_bytes_max {
+            return Err(Error::Invalid(format!(
+                "the filter {} takes {bytes} bytes; one may take {}",
+                definition.name, self.settings.limits.filter_bytes_max
+            )));
+        }
+        self.reserve(bytes, &definition.name).await?;
+        let _naming = self.naming.lock().await;
+        self.free_name(&definition.name, None, false).await?;
+        let id = self.random.next();
+        let operation = Operation::Define(definition.encode()?);
+        let home = Entry {
+            filter: id,
+            slot: definition.home(self.settings.slots),
+            request: Request::default(),
+            operation,
+        };
+        // The home decides whether there is such a filter; the other slots follow, after a crash too.
+        let partition = self.lane(home.slot).partition;
+        for applied in self.submit(vec![(partition, home.clone())]).await? {
+            if let Some(why) = applied.refused {
+                return Err(Error::Invalid(why));
+            }
+        }
+        if definition.shards > 1 {
+            self.everywhere(id, &definition, &home.operation).await?;
+        }
+        self.directory
+            .numbered(id)
+            .ok_or_else(|| Error::Invalid(format!("the filter {} was dropped meanwhile", definition.name)))
     }
 
     /// Removes a filter.

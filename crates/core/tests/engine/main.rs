@@ -6,4 +6,5 @@ mod damage;
 mod descriptions;
 mod golden;
 mod model;
+mod transfer;
 mod world;
