@@ -124,8 +124,10 @@ impl Engine {
         keys: &[Fingerprint],
         request: Request,
     ) -> Result<Written> {
-        self.shared.make_room(filter, keys.len() as u64).await?;
-        self.shared.write(filter, keys, request, Operation::Add).await
+        match filter.definition().window {
+            Some(window) => self.shared.add_to_window(filter, window, keys, request).await,
+            None => self.shared.add(filter, keys, request).await,
+        }
     }
 
     /// Takes keys out, each once. Of a filter that keeps its keys, only what was added is taken out.
@@ -169,6 +171,14 @@ impl Engine {
                 "the filter {name} does not keep its keys: nothing can be verified"
             )));
         }
+        if let Some(buckets) = shared.live_buckets(filter).await? {
+            let mut counts = vec![0; keys.len()];
+            for bucket in buckets {
+                let held = Box::pin(self.verify(&bucket, keys)).await?;
+                counts.iter_mut().zip(held).for_each(|(count, held)| *count = held.max(*count));
+            }
+            return Ok(counts);
+        }
         let erasable = filter.is_erasable();
         let mut counts = Vec::with_capacity(keys.len());
         for key in keys {
@@ -195,7 +205,10 @@ impl Engine {
 
     /// Forgets all keys of a filter.
     pub async fn clear(&self, filter: &Arc<Handle>) -> Result<()> {
-        self.shared.everywhere(filter.id(), &filter.definition(), &Operation::Clear).await
+        match filter.definition().window {
+            Some(window) => self.shared.clear_window(filter, window).await,
+            None => self.shared.everywhere(filter.id(), &filter.definition(), &Operation::Clear).await,
+        }
     }
 
     /// Removes a filter. Its name is free at once.
@@ -307,7 +320,8 @@ impl Shared {
         self.submit(vec![(partition, home)]).await?;
         // If the home forgot that it is dropped while other slots remember, the filter would be back without its keys.
         self.log.sync(partition).await?;
-        self.everywhere(id, &filter.definition(), &Operation::Drop).await
+        self.everywhere(id, &filter.definition(), &Operation::Drop).await?;
+        if filter.is_window() { self.drop_buckets(filter).await } else { Ok(()) }
     }
 
     /// The same operation in every slot in which a filter has a shard.
@@ -343,6 +357,17 @@ impl Shared {
         }
         filter.wanted.fetch_max(more, Ordering::Relaxed);
         self.work.grown(self, filter, more).await
+    }
+
+    /// Adds keys, with room for them.
+    pub(super) async fn add(
+        &self,
+        filter: &Arc<Handle>,
+        keys: &[Fingerprint],
+        request: Request,
+    ) -> Result<Written> {
+        self.make_room(filter, keys.len() as u64).await?;
+        self.write(filter, keys, request, Operation::Add).await
     }
 
     async fn write(

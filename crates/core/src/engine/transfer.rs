@@ -4,7 +4,7 @@
 //! is called by its own name when all of them are there. So nobody asks one that is half there, and what a crash leaves is dropped.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use umbel_filter::{Filter, Fingerprint, Kind, Layout, Plan, Spec};
@@ -248,8 +248,7 @@ impl Shared {
 
     /// All keys of a slot's part of a filter, with their counts, as they are now.
     pub(super) async fn keys_of<'a>(&'a self, filter: &Arc<Handle>, number: u16) -> Result<Keys<'a>> {
-        // Runs are not merged, and so not removed, while they are read.
-        let busy = self.maintenance(number).lock().await;
+        let reader = self.reading[usize::from(number)].begin();
         let mut turn = self.lane(number).turn.lock().await;
         let slot = turn.slot(self, number).ok_or_else(|| gone(filter))?;
         let runs = slot.runs_of(filter.id());
@@ -267,13 +266,40 @@ impl Shared {
             }
         }
         let scan = merged(&runs, filter.id())?;
-        Ok(Keys { _busy: busy, scan: Some(scan), tail, counted, out: Vec::new() })
+        Ok(Keys { _reader: reader, scan: Some(scan), tail, counted, out: Vec::new() })
+    }
+}
+
+/// Who reads the runs of a slot. Blobs that no checkpoint needs any more stay for them.
+#[derive(Debug, Default)]
+pub(super) struct Reading(Mutex<(u64, Vec<Arc<str>>)>);
+
+/// One who reads the runs of a slot.
+pub(super) struct Reader<'a>(&'a Reading);
+
+impl Reading {
+    fn begin(&self) -> Reader<'_> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 += 1;
+        Reader(self)
+    }
+
+    /// Which blobs can be removed, now that these are not needed any more. The others can next time, or at the next start.
+    pub(super) fn unread(&self, blobs: Vec<Arc<str>>) -> Vec<Arc<str>> {
+        let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reading.1.extend(blobs);
+        if reading.0 == 0 { std::mem::take(&mut reading.1) } else { Vec::new() }
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).0 -= 1;
     }
 }
 
 /// Keys with their counts, chunk by chunk.
 pub(super) struct Keys<'a> {
-    _busy: tokio::sync::MutexGuard<'a, ()>,
+    _reader: Reader<'a>,
     scan: Option<crate::archive::NetScan>,
     tail: HashMap<Fingerprint, i64>,
     counted: bool,
