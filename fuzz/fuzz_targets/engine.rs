@@ -30,7 +30,7 @@ fuzz_target!(|input: (u8, &[u8], Vec<(u8, u8, u8, &[u8])>)| {
                 .map(|key| Fingerprint::from_bytes(key.try_into().expect("16 bytes")))
                 .collect()
         };
-        let operation = match operation % 7 {
+        let operation = match operation % 10 {
             0 => Operation::Add(keys()),
             1 => Operation::Remove(keys()),
             2 => Operation::Define(bytes.to_vec().into()),
@@ -38,6 +38,8 @@ fuzz_target!(|input: (u8, &[u8], Vec<(u8, u8, u8, &[u8])>)| {
             4 => Operation::Clear,
             5 => Operation::Switch,
             6 => Operation::Describe(bytes.to_vec().into()),
+            7 => Operation::Adopt { items: 1, outlines: vec![bytes.to_vec().into()] },
+            8 => Operation::Load { layer: 0, block: 0, items: 1, bytes: bytes.to_vec().into() },
             _ => Operation::Barrier,
         };
         let request = Request { session: session.into(), sequence: number };

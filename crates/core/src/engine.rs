@@ -12,18 +12,23 @@
 
 mod checkpoint;
 mod describe;
+mod dump;
 mod growth;
 mod handle;
 mod inspect;
 mod lane;
 mod manifest;
 mod memory;
+mod merge;
 mod part;
 mod recover;
 mod requests;
 mod settings;
+mod stats;
 mod stored;
+mod transfer;
 mod trim;
+mod window;
 mod worker;
 
 use std::sync::Arc;
@@ -42,6 +47,7 @@ use crate::limits::PARTITIONS_MAX;
 use crate::log::{self, FileLog, Log};
 use crate::random::{Random, SystemRandom};
 use crate::{Error, Position, Result};
+pub use dump::{Loader, is_dump};
 use handle::Directory;
 pub use handle::{Answer, Handle};
 pub use inspect::{BlobReport, StoredReport, inspect};
@@ -51,6 +57,7 @@ use part::Applied;
 pub use recover::MAGIC as DEPLOYMENT_MAGIC;
 pub use requests::{NewFilter, Sharding, Token, Written};
 pub use settings::Settings;
+pub use stats::Stats;
 pub use stored::{ArraysReport, MAGIC as ARRAYS_MAGIC, inspect_arrays};
 pub use trim::MAGIC as TRIMMED_MAGIC;
 pub use worker::Done;
@@ -92,6 +99,8 @@ struct Shared {
     lanes: Vec<Lane>,
     /// One for each slot: checkpoints, merges and builds of a slot come one after another.
     maintenance: Vec<tokio::sync::Mutex<()>>,
+    /// One for each slot: who reads its runs, and which of them are to be removed when nobody does.
+    reading: Vec<transfer::Reading>,
     directory: Directory,
     /// Filters get their names one after another: a name is looked up in one slot and may be taken in another.
     naming: tokio::sync::Mutex<()>,
@@ -162,6 +171,7 @@ impl Builder {
         };
         let recovered = recover::recover_slots(&blobs, &self.settings, &means).await?;
         let mut shared = Shared {
+            reading: (0..slots).map(|_| transfer::Reading::default()).collect(),
             directory: Directory::new(slots),
             naming: tokio::sync::Mutex::default(),
             maintenance: (0..slots).map(|_| tokio::sync::Mutex::default()).collect(),
@@ -238,6 +248,9 @@ impl Shared {
             lane.catch_up(self, &mut turn).await?;
         }
         self.reconcile().await?;
+        self.drop_half_imported().await?;
+        // Without room for the next bucket, it is made when there is some.
+        let _ = self.turn_windows().await;
         self.directory.all().iter().for_each(|handle| handle.recount());
         Ok(())
     }
@@ -266,7 +279,7 @@ impl Shared {
             (Operation::Define(_) | Operation::Describe(_) | Operation::Switch, Outcome::Done) => {
                 self.show(slot, entry.filter)
             }
-            (Operation::Drop | Operation::Clear, Outcome::Done) => {
+            (Operation::Drop | Operation::Clear | Operation::Adopt { .. }, Outcome::Done) => {
                 slot.stored.remove(&entry.filter);
                 self.show(slot, entry.filter)
             }

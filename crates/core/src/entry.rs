@@ -53,6 +53,24 @@ pub enum Operation {
     Barrier,
     /// Changes what a filter is called and what is remembered of it, but not its size; the bytes are a definition's.
     Describe(Bytes),
+    /// Puts empty arrays of another shape in place of a shard's: for content that comes from elsewhere.
+    Adopt {
+        /// Keys that the content will hold.
+        items: u64,
+        /// The shape of each array, oldest first.
+        outlines: Vec<Bytes>,
+    },
+    /// Sets bits in an array: the content of blocks that follow each other. On an empty array, it is its content.
+    Load {
+        /// The array.
+        layer: u32,
+        /// The first block.
+        block: u32,
+        /// Keys that come with it.
+        items: u64,
+        /// The blocks, one after another.
+        bytes: Bytes,
+    },
     /// Lets the newest definition answer: its array takes the place of the one before, here and nowhere else.
     Switch,
 }
@@ -67,6 +85,8 @@ mod tag {
     pub(super) const BARRIER: u8 = 6;
     pub(super) const SWITCH: u8 = 7;
     pub(super) const DESCRIBE: u8 = 8;
+    pub(super) const ADOPT: u8 = 9;
+    pub(super) const LOAD: u8 = 10;
 }
 
 impl Entry {
@@ -81,6 +101,11 @@ impl Entry {
             Operation::Barrier => (tag::BARRIER, 0),
             Operation::Switch => (tag::SWITCH, 0),
             Operation::Describe(definition) => (tag::DESCRIBE, definition.len()),
+            Operation::Adopt { outlines, .. } => {
+                let lengths = outlines.iter().map(|outline| outline.len().saturating_add(4));
+                (tag::ADOPT, lengths.fold(8, usize::saturating_add))
+            }
+            Operation::Load { bytes, .. } => (tag::LOAD, bytes.len().saturating_add(16)),
         };
         let body_bytes = match &self.operation {
             Operation::Add(_) | Operation::Remove(_) => count.saturating_mul(FINGERPRINT_BYTES),
@@ -103,6 +128,19 @@ impl Entry {
                 keys.iter().for_each(|key| bytes.extend_from_slice(&key.to_bytes()));
             }
             Operation::Define(definition) | Operation::Describe(definition) => bytes.extend(definition),
+            Operation::Adopt { items, outlines } => {
+                bytes.extend(items.to_le_bytes());
+                for outline in outlines {
+                    bytes.extend((outline.len() as u32).to_le_bytes());
+                    bytes.extend(outline);
+                }
+            }
+            Operation::Load { layer, block, items, bytes: content } => {
+                bytes.extend(layer.to_le_bytes());
+                bytes.extend(block.to_le_bytes());
+                bytes.extend(items.to_le_bytes());
+                bytes.extend(content);
+            }
             Operation::Drop | Operation::Clear | Operation::Barrier | Operation::Switch => {}
         }
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
@@ -140,6 +178,9 @@ impl Entry {
             tag::BARRIER => bare(Operation::Barrier),
             tag::SWITCH => bare(Operation::Switch),
             tag::DESCRIBE => (body.len() == count).then(|| Operation::Describe(body.clone())),
+            tag::ADOPT if body.len() == count => decode_adopt(&body),
+            tag::LOAD if body.len() == count => decode_load(&body),
+            tag::ADOPT | tag::LOAD => None,
             _ => return corrupt("it asks for an unknown operation"),
         };
         let Some(operation) = operation else { return corrupt("its length is not what its count says") };
@@ -150,4 +191,25 @@ impl Entry {
             operation,
         })
     }
+}
+
+fn decode_adopt(body: &Bytes) -> Option<Operation> {
+    let items = u64::from_le_bytes(*body.first_chunk()?);
+    let mut outlines = Vec::new();
+    let mut at = 8;
+    while at < body.len() {
+        let length = u32::from_le_bytes(*body.get(at..)?.first_chunk()?) as usize;
+        at += 4;
+        let end = at.checked_add(length).filter(|end| *end <= body.len())?;
+        outlines.push(body.slice(at..end));
+        at = end;
+    }
+    Some(Operation::Adopt { items, outlines })
+}
+
+fn decode_load(body: &Bytes) -> Option<Operation> {
+    let head: &[u8; 16] = body.first_chunk()?;
+    let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| head[at + i]));
+    let items = u64::from_le_bytes(std::array::from_fn(|i| head[8 + i]));
+    Some(Operation::Load { layer: word(0), block: word(4), items, bytes: body.slice(16..) })
 }

@@ -259,6 +259,10 @@ impl State {
                 Ok(Outcome::Done)
             }
             Work::Other(Operation::Switch) => shard.switch(),
+            Work::Other(Operation::Adopt { items, outlines }) => shard.adopt(*items, outlines, &self.means),
+            Work::Other(Operation::Load { layer, block, items, bytes }) => {
+                shard.load(*layer as usize, *block as usize, *items, bytes)
+            }
             Work::Other(_) => Ok(Outcome::Done),
         }
     }

@@ -26,6 +26,10 @@ pub const LABELS_BYTES_MAX: usize = 256;
 pub const WINDOW_BUCKETS_MAX: u32 = 64;
 /// Longest sliding window: a hundred years.
 pub const WINDOW_MILLIS_MAX: u64 = 100 * 366 * 24 * 3600 * 1000;
+/// Largest chunk of a dump.
+pub const DUMP_CHUNK_BYTES_MAX: usize = 4 << 20;
+/// Largest header of a dump: enough for all shards of a filter with the most layers.
+pub const DUMP_HEADER_BYTES_MAX: usize = 64 << 20;
 /// Most sessions that a slot remembers.
 pub const SESSIONS_MAX: usize = 4096;
 /// Most bytes of answers that a slot remembers for its sessions.

@@ -85,11 +85,6 @@ impl Array {
         lines.skip(words).map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Bits that are set.
-    pub(crate) fn ones(&self) -> u64 {
-        self.words().map(|word| u64::from(word.count_ones())).sum()
-    }
-
     /// Bits that would be set in the union with an array of the same size.
     pub(crate) fn ones_with(&self, other: &Self) -> u64 {
         self.words().zip(other.words()).map(|(ours, theirs)| u64::from((ours | theirs).count_ones())).sum()
@@ -174,6 +169,30 @@ impl Array {
         let notes = [&self.dirty, &self.held].map(|notes| notes[block / 64].load(Ordering::Relaxed));
         let may_hold = (notes[0] | notes[1]) >> (block % 64) & 1 == 1;
         self.load((block * BLOCK_BYTES / 8) as u64, bytes, may_hold);
+    }
+
+    /// Sets all bits in a block that are set in `bytes`, which must be as many as it has.
+    pub(crate) fn merge_block(&self, block: usize, bytes: &[u8]) {
+        debug_assert_eq!(bytes.len(), self.block_bytes(block));
+        let (lines, _) = bytes.as_chunks::<{ LINE_BYTES as usize }>();
+        for (line, theirs) in (block * BLOCK_LINES..).zip(lines) {
+            let mut changed = false;
+            for (index, word) in theirs.as_chunks::<8>().0.iter().enumerate() {
+                let ours = &self[line].0[index];
+                changed |= combine_into(ours, u64::from_le_bytes(*word), &|ours, theirs| ours | theirs);
+            }
+            if changed {
+                self.touched(line);
+            }
+        }
+    }
+
+    /// Bits that are set, judged by every `step`th line.
+    pub(crate) fn ones(&self, step: usize) -> u64 {
+        let sampled = self.iter().step_by(step).flat_map(|line| &line.0);
+        let ones: u64 = sampled.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
+        let lines = self.len().div_ceil(step).max(1);
+        (u128::from(ones) * self.len() as u128 / lines as u128) as u64
     }
 
     fn load(&mut self, first: u64, bytes: &[u8], with_zeros: bool) {

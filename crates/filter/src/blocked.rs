@@ -133,21 +133,24 @@ impl<const CELL: u32> Blocked<CELL> {
         (0..self.banks).zip(keys).map(move |(bank, key)| (banks.line(bank, key), key))
     }
 
-    pub(crate) fn occupancy(&self) -> Occupancy {
+    /// What is in use, judged by every `step`th line.
+    pub(crate) fn occupancy(&self, step: usize) -> Occupancy {
         let mut used = 0;
         let mut error = 1.0;
         for bank in self.array.chunks(self.lines as usize) {
-            let mut sum = 0.0;
-            for line in bank {
+            let (mut sum, mut in_bank) = (0.0, 0);
+            for line in bank.iter().step_by(step) {
                 let mut product = 1.0;
                 for word in &line.0 {
                     let cells = used_cells::<CELL>(word.load(Ordering::Relaxed));
-                    used += u64::from(cells);
+                    in_bank += u64::from(cells);
                     product *= f64::from(cells) / f64::from(Self::CELLS);
                 }
                 sum += product;
             }
-            error *= sum / bank.len() as f64;
+            let sampled = bank.len().div_ceil(step).max(1);
+            used += (u128::from(in_bank) * bank.len() as u128 / sampled as u128) as u64;
+            error *= sum / sampled as f64;
         }
         Occupancy { used, error }
     }

@@ -327,6 +327,17 @@ impl Filter {
 
     /// Measures the array: one pass over all of it.
     pub fn stats(&self) -> Stats {
+        self.stats_of_every(1)
+    }
+
+    /// Measures some lines of the array, spread over all of it, and judges the rest by them: about so many bytes are
+    /// read, whatever its size.
+    pub fn sampled_stats(&self, bytes_max: u64) -> Stats {
+        let step = self.bytes().div_ceil(bytes_max.max(1)).max(1);
+        self.stats_of_every(usize::try_from(step).unwrap_or(usize::MAX))
+    }
+
+    fn stats_of_every(&self, step: usize) -> Stats {
         let bytes = self.bytes();
         let cells = |geometry: Geometry| geometry.bits() as f64 / f64::from(self.spec.kind.cell_bits());
         let of_blocked = |geometry: Geometry, occupancy: Occupancy| Stats {
@@ -336,13 +347,13 @@ impl Filter {
             bytes,
         };
         match &self.body {
-            Body::Bits(filter) => of_blocked(filter.geometry(), filter.occupancy()),
-            Body::Nibbles(filter) => of_blocked(filter.geometry(), filter.occupancy()),
-            Body::Bytes(filter) => of_blocked(filter.geometry(), filter.occupancy()),
+            Body::Bits(filter) => of_blocked(filter.geometry(), filter.occupancy(step)),
+            Body::Nibbles(filter) => of_blocked(filter.geometry(), filter.occupancy(step)),
+            Body::Bytes(filter) => of_blocked(filter.geometry(), filter.occupancy(step)),
             Body::Classic(_) | Body::Chain(_) => self.with_parts(|parts| {
                 let (mut used, mut all, mut cardinality, mut right) = (0.0, 0.0, 0.0, 1.0);
                 for Part { array, geometry, .. } in parts {
-                    let (ones, bits) = (array.ones(), geometry.bits() as f64);
+                    let (ones, bits) = (array.ones(step), geometry.bits() as f64);
                     used += ones as f64;
                     all += bits;
                     cardinality += geometry.cardinality(ones);

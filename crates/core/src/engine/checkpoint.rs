@@ -231,7 +231,7 @@ impl Shared {
         for number in forgotten.manifests {
             let _ = self.blobs.delete(&Path::from(manifest_name(slot, number))).await;
         }
-        for blob in forgotten.blobs {
+        for blob in self.reading[usize::from(slot)].unread(forgotten.blobs) {
             let _ = self.blobs.delete(&Path::from(&*blob)).await;
         }
     }

@@ -38,9 +38,11 @@ impl Shared {
         definition.retain && fits && removals > definition.spec.capacity.max(REMOVALS_MIN)
     }
 
-    /// Whether growth is our business: a chain of sub-filters does it by itself.
+    /// Whether growth is our business: a chain of sub-filters does it by itself, and so do the buckets of a window.
     pub(super) fn grows(&self, definition: &Definition) -> bool {
-        definition.growth != Growth::Fixed && !matches!(definition.spec.layout, Layout::RedisBloom { .. })
+        let by_itself =
+            definition.window.is_some() || matches!(definition.spec.layout, Layout::RedisBloom { .. });
+        definition.growth != Growth::Fixed && !by_itself
     }
 
     /// Defines the next size if the filter is due, with room for `more` elements besides those in it, and builds it.

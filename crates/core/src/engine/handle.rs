@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use umbel_filter::{Fingerprint, Hasher, Kind};
 
+use super::window::Live;
 use crate::definition::Definition;
 use crate::fold::{Layer, Projection, Shard};
 use crate::{Error, Result};
@@ -58,6 +59,9 @@ pub struct Handle {
     pub(super) removals: AtomicU64,
     /// When it is gone, in milliseconds since 1970; the greatest number for never.
     expires: AtomicU64,
+    /// Whether its keys are in other filters.
+    windowed: bool,
+    pub(super) live: ArcSwap<Live>,
 }
 
 /// A shard as readers see it.
@@ -111,6 +115,8 @@ impl Handle {
             changes: Mutex::default(),
             absent: AtomicU64::new(u64::from(definition.shards)),
             expires: AtomicU64::new(definition.expires.unwrap_or(u64::MAX)),
+            windowed: definition.window.is_some(),
+            live: ArcSwap::default(),
             definition: ArcSwap::from_pointee(definition),
             items: AtomicU64::new(0),
             used: AtomicBool::new(true),
@@ -163,7 +169,7 @@ impl Handle {
 
     /// Whether everything that answers is in memory.
     pub fn is_resident(&self) -> bool {
-        self.absent.load(Ordering::Acquire) == 0
+        if self.windowed { self.window_is_resident() } else { self.absent.load(Ordering::Acquire) == 0 }
     }
 
     /// Lets another array answer for a shard, or none. Whoever has the slot's turn calls it.
@@ -181,6 +187,11 @@ impl Handle {
     /// Asks for one key.
     #[inline]
     pub fn contains(&self, key: Fingerprint) -> Answer {
+        if self.windowed {
+            let mut answers = Vec::new();
+            self.window_contains(&[key], &mut answers);
+            return answers.first().copied().unwrap_or(Answer::Unknown);
+        }
         let Some(shard) = self.shard(self.slot(key)) else { return Answer::Unknown };
         match &*shard.projection.load() {
             Some(projection) => Answer::of(projection.contains(key)),
@@ -190,6 +201,9 @@ impl Handle {
 
     /// Asks for many keys and puts the answers into `answers`.
     pub fn contains_batch(&self, keys: &[Fingerprint], answers: &mut Vec<Answer>) {
+        if self.windowed {
+            return self.window_contains(keys, answers);
+        }
         answers.clear();
         if let [only] = &self.shards[..] {
             let Some(projection) = &*only.projection.load() else {
@@ -236,7 +250,17 @@ impl Handle {
 
     /// Keys that were new when they were added, less those that went.
     pub fn items(&self) -> u64 {
-        self.items.load(Ordering::Relaxed)
+        if self.windowed { self.window_items() } else { self.items.load(Ordering::Relaxed) }
+    }
+
+    /// Whether it remembers its newest keys only, in other filters.
+    pub fn is_window(&self) -> bool {
+        self.windowed
+    }
+
+    /// Elements that the arrays which answer are made for.
+    pub(super) fn room(&self) -> u64 {
+        self.room.load(Ordering::Relaxed)
     }
 
     /// Whether the arrays that answer have room for so many more.
@@ -255,6 +279,9 @@ impl Handle {
 
     /// Bytes of the arrays that are in memory.
     pub fn bytes(&self) -> u64 {
+        if self.windowed {
+            return self.window_bytes();
+        }
         self.shards
             .iter()
             .filter_map(|shard| shard.projection.load().as_ref().map(|shard| shard.bytes()))
@@ -306,6 +333,11 @@ impl Directory {
 
     pub(super) fn named(&self, name: &str) -> Option<Arc<Handle>> {
         self.filters.read().unwrap_or_else(PoisonError::into_inner).by_name.get(name).cloned()
+    }
+
+    /// Whether there is a filter of that number.
+    pub(super) fn exists(&self, id: u64) -> bool {
+        self.filters.read().unwrap_or_else(PoisonError::into_inner).homed.contains(&id)
     }
 
     pub(super) fn numbered(&self, id: u64) -> Option<Arc<Handle>> {

@@ -244,7 +244,11 @@ impl Lane {
                 return Err(Error::Invalid(format!("slot {} of a deployment of {slots}", part.slot)));
             };
             if let Work::Other(
-                Operation::Drop | Operation::Clear | Operation::Barrier | Operation::Describe(_),
+                Operation::Drop
+                | Operation::Clear
+                | Operation::Barrier
+                | Operation::Describe(_)
+                | Operation::Adopt { .. },
             ) = part.work
             {
                 continue;

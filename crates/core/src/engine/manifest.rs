@@ -138,17 +138,17 @@ fn take_stored(fields: &mut Fields<'_>, names: &[Arc<str>]) -> Result<Stored> {
     Ok(Stored { generation, items, layers, of: Weak::new() })
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend((bytes.len() as u32).to_le_bytes());
     out.extend(bytes);
 }
 
-fn put_list<T>(out: &mut Vec<u8>, list: &[T], mut put: impl FnMut(&mut Vec<u8>, &T)) {
+pub(super) fn put_list<T>(out: &mut Vec<u8>, list: &[T], mut put: impl FnMut(&mut Vec<u8>, &T)) {
     out.extend((list.len() as u32).to_le_bytes());
     list.iter().for_each(|item| put(out, item));
 }
 
-fn take_bytes<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8]> {
+pub(super) fn take_bytes<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8]> {
     let length = fields.u32()? as usize;
     fields.bytes(length)
 }
@@ -159,7 +159,7 @@ fn take_text(fields: &mut Fields<'_>) -> Result<String> {
 }
 
 /// Reads a list. Memory is taken as items come, so a wrong count ends with an error and not with the memory.
-fn take_list<'a, T>(
+pub(super) fn take_list<'a, T>(
     fields: &mut Fields<'a>,
     mut take: impl FnMut(&mut Fields<'a>) -> Result<T>,
 ) -> Result<Vec<T>> {

@@ -38,7 +38,7 @@ impl Shared {
         }
         for idle in self.directory.all() {
             let asks = idle.definition().name == what;
-            if idle.used.swap(false, Ordering::Relaxed) || idle.bytes() == 0 || asks {
+            if idle.used.swap(false, Ordering::Relaxed) || idle.is_window() || idle.bytes() == 0 || asks {
                 continue;
             }
             // One that cannot be unloaded now is no reason to give up.
@@ -55,6 +55,9 @@ impl Shared {
     /// Brings a filter into memory.
     pub(super) async fn load(&self, filter: &Arc<Handle>) -> Result<()> {
         filter.used.store(true, Ordering::Relaxed);
+        if filter.is_window() {
+            return self.load_buckets(filter).await;
+        }
         if filter.is_resident() {
             return Ok(());
         }
@@ -108,6 +111,12 @@ impl Shared {
     /// Leaves a filter on disk, with a checkpoint that has everything. False if it is in use meanwhile.
     pub(super) async fn unload(&self, filter: &Arc<Handle>) -> Result<bool> {
         let mut all = true;
+        for bucket in self.live_buckets(filter).await?.unwrap_or_default() {
+            all &= Box::pin(self.unload(&bucket)).await?;
+        }
+        if filter.is_window() {
+            return Ok(all);
+        }
         for number in filter.slots() {
             self.checkpoint(number).await?;
             let _busy = self.maintenance(number).lock().await;

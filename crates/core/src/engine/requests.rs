@@ -96,42 +96,7 @@ impl Token {
 impl Engine {
     /// Makes a filter. One of the same name must not be there.
     pub async fn create(&self, new: NewFilter) -> Result<Arc<Handle>> {
-        let shared = &self.shared;
-        let definition = shared.define(new)?;
-        let plan = Plan::new(&definition.spec, definition.shards)
-            .map_err(|error| Error::Invalid(error.to_string()))?;
-        let bytes = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
-        // A window has no array of its own.
-        let bytes = if definition.window.is_some() { 0 } else { bytes };
-        if bytes > shared.settings.limits.filter_bytes_max {
-            return Err(Error::Invalid(format!(
-                "the filter {} takes {bytes} bytes; one may take {}",
-                definition.name, shared.settings.limits.filter_bytes_max
-            )));
-        }
-        shared.reserve(bytes, &definition.name).await?;
-        let _naming = shared.naming.lock().await;
-        shared.free_name(&definition.name, None, false).await?;
-        let id = shared.random.next();
-        let operation = Operation::Define(definition.encode()?);
-        let home = Entry {
-            filter: id,
-            slot: definition.home(shared.settings.slots),
-            request: Request::default(),
-            operation,
-        };
-        // The home decides whether there is such a filter; the other slots follow, after a crash too.
-        let partition = shared.lane(home.slot).partition;
-        for applied in shared.submit(vec![(partition, home.clone())]).await? {
-            if let Some(why) = applied.refused {
-                return Err(Error::Invalid(why));
-            }
-        }
-        if definition.shards > 1 {
-            shared.everywhere(id, &definition, &home.operation).await?;
-        }
-        self.filter(&definition.name)
-            .ok_or_else(|| Error::Invalid(format!("the filter {} was dropped meanwhile", definition.name)))
+        self.shared.create(new).await
     }
 
     /// The filter of that name.
@@ -160,8 +125,10 @@ impl Engine {
         keys: &[Fingerprint],
         request: Request,
     ) -> Result<Written> {
-        self.shared.make_room(filter, keys.len() as u64).await?;
-        self.shared.write(filter, keys, request, Operation::Add).await
+        match filter.definition().window {
+            Some(window) => self.shared.add_to_window(filter, window, keys, request).await,
+            None => self.shared.add(filter, keys, request).await,
+        }
     }
 
     /// Takes keys out, each once. Of a filter that keeps its keys, only what was added is taken out.
@@ -205,6 +172,14 @@ impl Engine {
                 "the filter {name} does not keep its keys: nothing can be verified"
             )));
         }
+        if let Some(buckets) = shared.live_buckets(filter).await? {
+            let mut counts = vec![0; keys.len()];
+            for bucket in buckets {
+                let held = Box::pin(self.verify(&bucket, keys)).await?;
+                counts.iter_mut().zip(held).for_each(|(count, held)| *count = held.max(*count));
+            }
+            return Ok(counts);
+        }
         let erasable = filter.is_erasable();
         let mut counts = Vec::with_capacity(keys.len());
         for key in keys {
@@ -231,7 +206,10 @@ impl Engine {
 
     /// Forgets all keys of a filter.
     pub async fn clear(&self, filter: &Arc<Handle>) -> Result<()> {
-        self.shared.everywhere(filter.id(), &filter.definition(), &Operation::Clear).await
+        match filter.definition().window {
+            Some(window) => self.shared.clear_window(filter, window).await,
+            None => self.shared.everywhere(filter.id(), &filter.definition(), &Operation::Clear).await,
+        }
     }
 
     /// Removes a filter. Its name is free at once.
@@ -298,6 +276,46 @@ impl Shared {
         Ok(definition)
     }
 
+    /// Makes a filter.
+    pub(super) async fn create(&self, new: NewFilter) -> Result<Arc<Handle>> {
+        let definition = self.define(new)?;
+        let plan = Plan::new(&definition.spec, definition.shards)
+            .map_err(|error| Error::Invalid(error.to_string()))?;
+        let bytes = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
+        // A window has no array of its own.
+        let bytes = if definition.window.is_some() { 0 } else { bytes };
+        if bytes > self.settings.limits.filter_bytes_max {
+            return Err(Error::Invalid(format!(
+                "the filter {} takes {bytes} bytes; one may take {}",
+                definition.name, self.settings.limits.filter_bytes_max
+            )));
+        }
+        self.reserve(bytes, &definition.name).await?;
+        let _naming = self.naming.lock().await;
+        self.free_name(&definition.name, None, false).await?;
+        let id = self.random.next();
+        let operation = Operation::Define(definition.encode()?);
+        let home = Entry {
+            filter: id,
+            slot: definition.home(self.settings.slots),
+            request: Request::default(),
+            operation,
+        };
+        // The home decides whether there is such a filter; the other slots follow, after a crash too.
+        let partition = self.lane(home.slot).partition;
+        for applied in self.submit(vec![(partition, home.clone())]).await? {
+            if let Some(why) = applied.refused {
+                return Err(Error::Invalid(why));
+            }
+        }
+        if definition.shards > 1 {
+            self.everywhere(id, &definition, &home.operation).await?;
+        }
+        self.directory
+            .numbered(id)
+            .ok_or_else(|| Error::Invalid(format!("the filter {} was dropped meanwhile", definition.name)))
+    }
+
     /// Removes a filter.
     pub(super) async fn drop_filter(&self, filter: &Arc<Handle>) -> Result<()> {
         let (id, slots) = (filter.id(), self.settings.slots);
@@ -307,7 +325,8 @@ impl Shared {
         self.submit(vec![(partition, home)]).await?;
         // If the home forgot that it is dropped while other slots remember, the filter would be back without its keys.
         self.log.sync(partition).await?;
-        self.everywhere(id, &filter.definition(), &Operation::Drop).await
+        self.everywhere(id, &filter.definition(), &Operation::Drop).await?;
+        if filter.is_window() { self.drop_buckets(filter).await } else { Ok(()) }
     }
 
     /// The same operation in every slot in which a filter has a shard.
@@ -343,6 +362,17 @@ impl Shared {
         }
         filter.wanted.fetch_max(more, Ordering::Relaxed);
         self.work.grown(self, filter, more).await
+    }
+
+    /// Adds keys, with room for them.
+    pub(super) async fn add(
+        &self,
+        filter: &Arc<Handle>,
+        keys: &[Fingerprint],
+        request: Request,
+    ) -> Result<Written> {
+        self.make_room(filter, keys.len() as u64).await?;
+        self.write(filter, keys, request, Operation::Add).await
     }
 
     async fn write(

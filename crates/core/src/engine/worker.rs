@@ -268,8 +268,11 @@ impl Shared {
     /// theirs; the first one is told.
     async fn grow_all(&self) -> Result<u64> {
         let (mut grown, mut failure) = (0, self.finish().await.err());
-        if let Err(error) = self.drop_expired().await {
-            failure.get_or_insert(error);
+        // Windows let go of old buckets before these are dropped.
+        for step in [self.turn_windows().await, self.drop_expired().await] {
+            if let Err(error) = step {
+                failure.get_or_insert(error);
+            }
         }
         let filters = self.directory.all();
         for filter in &filters {

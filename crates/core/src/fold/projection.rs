@@ -295,6 +295,43 @@ impl Projection {
         Some(copy)
     }
 
+    /// Sets the bits of blocks that follow each other. All of them are there, or nothing is done.
+    pub(super) fn load_blocks(
+        &self,
+        (layer, first): Place,
+        items: u64,
+        mut bytes: &[u8],
+    ) -> Result<(), umbel_filter::Error> {
+        let Some(filter) = self.layers.get(layer).map(|layer| &layer.filter) else {
+            return Err(umbel_filter::Error::Unsupported {
+                operation: "loading blocks",
+                subject: format!("array {layer} of {}", self.layers.len()),
+            });
+        };
+        let mut blocks = Vec::new();
+        while !bytes.is_empty() {
+            let block = first + blocks.len();
+            let length = filter.block_bytes(block);
+            let Some((content, rest)) = bytes.split_at_checked(length).filter(|_| length > 0) else {
+                // It says what is wrong.
+                return filter.merge_block(block, bytes);
+            };
+            blocks.push((block, content));
+            bytes = rest;
+        }
+        let mut copy = self.copy();
+        for (block, content) in blocks {
+            let place = (layer, block);
+            if copy.wanted.remove(&place) {
+                let saved = self.copy_block(place);
+                copy.saved.insert(place, saved);
+            }
+            filter.merge_block(block, content)?;
+        }
+        self.items.fetch_add(items, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn copy_block(&self, (layer, block): Place) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Some(layer) = self.layers.get(layer) {
@@ -333,6 +370,33 @@ impl Layer {
             Filter::with_geometry(&spec, plan.geometry, means.secret_for(&spec), &means.limits)
         };
         Ok(Self { filter: made.map_err(|error| cannot(&error))?, memory: Mutex::new(vec![memory]) })
+    }
+
+    /// An empty one of the shape that an outline describes.
+    pub(super) fn of_outline(definition: &Definition, outline: &[u8], means: &Means) -> Result<Self> {
+        let most = means.limits.filter_bytes_max.min(means.budget.limit());
+        let limits = Limits { filter_bytes_max: most, ..means.limits.clone() };
+        let secret = means.secret_for(&definition.spec);
+        let filter = Filter::from_outline(outline, secret, &limits).map_err(|error| match error {
+            umbel_filter::Error::TooLarge { .. } | umbel_filter::Error::NoMemory { .. } => cannot(&error),
+            error => Error::Invalid(error.to_string()),
+        })?;
+        let (spec, wanted) = (filter.spec(), &definition.spec);
+        if (spec.kind, spec.layout, spec.family) != (wanted.kind, wanted.layout, wanted.family) {
+            return Err(Error::Invalid(format!(
+                "an array of kind {}, layout {} and family {}; the filter {} has {}, {} and {}",
+                spec.kind,
+                spec.layout,
+                spec.family.name(),
+                definition.name,
+                wanted.kind,
+                wanted.layout,
+                wanted.family.name()
+            )));
+        }
+        // Who asked for it made sure that there was room; what the log says is done in any case.
+        let memory = means.budget.charge(filter.bytes());
+        Ok(Self::adopt(filter, memory))
     }
 
     /// A filter that came from elsewhere, within the budget.

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use umbel_filter::{Fingerprint, Kind};
 
-use super::projection::{Means, Projection};
+use super::projection::{Layer, Means, Projection};
 use super::tail::{Newest, Tail};
 use super::{Archived, Outcome};
 use crate::definition::{Definition, Growth};
+use crate::limits::LAYERS_MAX;
 use crate::{Error, Result};
 
 /// A slot's part of a filter.
@@ -208,6 +210,45 @@ impl Shard {
         self.next = None;
         self.first_run = first_run;
         Ok(())
+    }
+
+    /// Takes empty arrays of these shapes in place of its own. What it kept of its keys would be wrong then, so it must have none.
+    pub(super) fn adopt(&mut self, items: u64, outlines: &[Bytes], means: &Means) -> Result<Outcome> {
+        if let Some(why) = self.takes_no_content() {
+            return Ok(Outcome::Refused(why));
+        }
+        if outlines.is_empty() || outlines.len() > LAYERS_MAX {
+            let why = format!("{} arrays; it must be 1 to {LAYERS_MAX}", outlines.len());
+            return Ok(Outcome::Refused(why));
+        }
+        let mut layers = Vec::with_capacity(outlines.len());
+        for outline in outlines {
+            match Layer::of_outline(&self.definition, outline, means) {
+                Ok(layer) => layers.push(Arc::new(layer)),
+                Err(Error::Invalid(why)) => return Ok(Outcome::Refused(why)),
+                Err(error) => return Err(error),
+            }
+        }
+        self.projection = Some(Arc::new(Projection::of(self.definition.generation, layers, items)));
+        self.next = None;
+        Ok(Outcome::Done)
+    }
+
+    /// Sets the bits of blocks that follow each other.
+    pub(super) fn load(&mut self, layer: usize, block: usize, items: u64, bytes: &[u8]) -> Result<Outcome> {
+        if let Some(why) = self.takes_no_content() {
+            return Ok(Outcome::Refused(why));
+        }
+        Ok(match self.resident()?.load_blocks((layer, block), items, bytes) {
+            Ok(()) => Outcome::Done,
+            Err(error) => Outcome::Refused(error.to_string()),
+        })
+    }
+
+    fn takes_no_content(&self) -> Option<String> {
+        let name = &self.definition.name;
+        (self.definition.retain || self.definition.window.is_some())
+            .then(|| format!("the filter {name} keeps its keys: it takes no bits without them"))
     }
 
     /// Takes the next definition. A filter that keeps its keys is rebuilt later; the others get one more layer now.

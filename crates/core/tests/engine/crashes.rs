@@ -538,6 +538,29 @@ fn a_filter_can_be_half_renamed() {
 }
 
 #[test]
+fn a_filter_can_be_half_imported() {
+    crash_everywhere(&Action {
+        name: "import a filter",
+        act: |alive| {
+            let spec = Spec::hosted(umbel_filter::Layout::Guava, 200_000, 0.01);
+            let filter = umbel_filter::Filter::new(&spec, &umbel_filter::Limits::default()).unwrap();
+            filter.insert_fingerprints(&keys(0..500), &mut Vec::new()).unwrap();
+            run(alive.engine.import(NewFilter::new("imported", spec), filter))?;
+            checkpoint(alive)
+        },
+        expected: |_| {
+            // It is there as a whole, or not at all.
+            let mut expected = standard();
+            expected.insert("imported", exactly(1, 0..500));
+            expected
+        },
+        optional: &["imported"],
+        writes: true,
+        ..STANDARD
+    });
+}
+
+#[test]
 fn an_expired_filter_can_be_half_dropped() {
     crash_everywhere(&Action {
         name: "expire a sharded filter",

@@ -5,5 +5,8 @@ mod crashes;
 mod damage;
 mod descriptions;
 mod golden;
+mod merge;
 mod model;
+mod transfer;
+mod window;
 mod world;

@@ -77,6 +77,40 @@ impl Filter {
         Err(Error::invalid("block number", format!("{block}; there are {} blocks", self.blocks())))
     }
 
+    /// Sets all bits in a block that are set in `bytes`: a union with the block of a filter of the same shape, and, on
+    /// an empty one, its content. Lookups and adds may go on meanwhile. It is noted as a change.
+    pub fn merge_block(&self, block: usize, bytes: &[u8]) -> Result<()> {
+        let wanted = self.block_bytes(block);
+        if wanted == 0 || bytes.len() != wanted {
+            let why = format!("{} bytes; block {block} has {wanted}", bytes.len());
+            return Err(Error::invalid("block length", why));
+        }
+        self.with_parts(|parts| {
+            let mut index = block;
+            for Part { array, .. } in parts {
+                if index < array.blocks() {
+                    return array.merge_block(index, bytes);
+                }
+                index -= array.blocks();
+            }
+        });
+        Ok(())
+    }
+
+    /// Bytes of a block; 0 if there is none of that number.
+    pub fn block_bytes(&self, block: usize) -> usize {
+        self.with_parts(|parts| {
+            let mut index = block;
+            for Part { array, .. } in parts {
+                if index < array.blocks() {
+                    return array.block_bytes(index);
+                }
+                index -= array.blocks();
+            }
+            0
+        })
+    }
+
     /// The blocks that changed since this was last called, or since the filter was made. Copy them after the
     /// call: a change that the copies miss is reported next time.
     pub fn take_dirty(&self) -> Vec<usize> {

@@ -1,0 +1,159 @@
+//! The union of filters: keys go through the log where they are known, and bits where they are not.
+
+use std::sync::Arc;
+
+use umbel_filter::{Filter, Fingerprint, Kind};
+
+use super::handle::Handle;
+use super::requests::gone;
+use super::{Engine, Shared};
+use crate::{Error, Result};
+
+/// Keys that are added at once.
+const KEYS_AT_ONCE: usize = 32 << 10;
+
+impl Engine {
+    /// Adds everything that other filters hold, and says how many keys were new.
+    ///
+    /// Filters that keep their keys must be of the same family; of those that do not, the bits are taken, and so all their arrays must
+    /// be of the same shape. All of that is checked before anything changes.
+    pub async fn merge(&self, into: &Arc<Handle>, from: &[Arc<Handle>]) -> Result<u64> {
+        let shared = &self.shared;
+        let mut sources: Vec<Arc<Handle>> = Vec::new();
+        for source in from.iter().filter(|source| source.id() != into.id()) {
+            match shared.live_buckets(source).await? {
+                Some(buckets) => sources.extend(buckets),
+                None => sources.push(Arc::clone(source)),
+            }
+        }
+        for source in &sources {
+            shared.check_union(into, source).await?;
+        }
+        let mut new = 0;
+        for source in &sources {
+            new += if source.definition().retain {
+                self.merge_keys(into, source).await?
+            } else {
+                shared.merge_bits(into, source).await?
+            };
+        }
+        Ok(new)
+    }
+
+    async fn merge_keys(&self, into: &Arc<Handle>, from: &Arc<Handle>) -> Result<u64> {
+        let counted = into.is_erasable() && from.is_erasable();
+        let (mut new, mut batch) = (0, Vec::with_capacity(KEYS_AT_ONCE));
+        for slot in from.slots() {
+            let mut keys = self.shared.keys_of(from, slot).await?;
+            while let Some(counts) = keys.next().await? {
+                for (key, count) in counts {
+                    for _ in 0..if counted { *count } else { 1 } {
+                        batch.push(*key);
+                        if batch.len() == KEYS_AT_ONCE {
+                            new += self.add_all(into, &mut batch).await?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(new + self.add_all(into, &mut batch).await?)
+    }
+
+    async fn add_all(&self, into: &Arc<Handle>, batch: &mut Vec<Fingerprint>) -> Result<u64> {
+        let written = self.add(into, batch).await?;
+        batch.clear();
+        match written.refused {
+            Some(why) => Err(Error::Invalid(format!("only some keys were merged: {why}"))),
+            None => Ok(written.answers.iter().filter(|new| **new == Some(true)).count() as u64),
+        }
+    }
+}
+
+impl Shared {
+    /// Says why a filter cannot take in another, if it cannot.
+    async fn check_union(&self, into: &Arc<Handle>, from: &Arc<Handle>) -> Result<()> {
+        let (ours, theirs) = (into.definition(), from.definition());
+        let refuse = |why: &str| {
+            Err(Error::Invalid(format!(
+                "the filter {} cannot be merged into {}: {why}",
+                theirs.name, ours.name
+            )))
+        };
+        if ours.spec.family != theirs.spec.family {
+            return refuse("they are of different families");
+        }
+        if theirs.retain {
+            return Ok(());
+        }
+        if ours.retain || ours.window.is_some() {
+            return refuse("it did not keep its keys, and the other keeps them");
+        }
+        if ours.spec.kind != Kind::Bloom || theirs.spec.kind != Kind::Bloom {
+            return refuse("it did not keep its keys, and counters cannot be joined without them");
+        }
+        self.load(into).await?;
+        self.load(from).await?;
+        for (ours, theirs) in layers(into, from)? {
+            let same_shape = ours.len() == theirs.len()
+                && ours.iter().zip(&theirs).all(|(ours, theirs)| {
+                    ours.spec().layout == theirs.spec().layout
+                        && ours.geometry() == theirs.geometry()
+                        && ours.items().is_none()
+                });
+            if !same_shape {
+                return refuse("it did not keep its keys, and their arrays are not of the same shape");
+            }
+        }
+        Ok(())
+    }
+
+    async fn merge_bits(&self, into: &Arc<Handle>, from: &Arc<Handle>) -> Result<u64> {
+        self.load(into).await?;
+        self.load(from).await?;
+        let mut new = 0;
+        for (slot, (ours, theirs)) in into.slots().zip(layers(into, from)?) {
+            for (number, (ours, theirs)) in ours.iter().zip(theirs.iter()).enumerate() {
+                let both = ours.intersection(theirs).map_err(|error| Error::Invalid(error.to_string()))?;
+                let more = (theirs.stats().cardinality - both).clamp(0.0, u64::MAX as f64) as u64;
+                self.load_layer(into, slot, number as u32, theirs, more).await?;
+                new += more;
+            }
+        }
+        Ok(new)
+    }
+}
+
+/// The arrays of a shard, oldest first.
+struct Layers(Arc<crate::fold::Projection>);
+
+impl Layers {
+    fn iter(&self) -> impl Iterator<Item = &Filter> {
+        self.0.filters()
+    }
+
+    fn len(&self) -> usize {
+        self.0.filters().count()
+    }
+}
+
+impl<'a> IntoIterator for &'a Layers {
+    type Item = &'a Filter;
+    type IntoIter = Box<dyn Iterator<Item = &'a Filter> + 'a>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        Box::new(self.0.filters())
+    }
+}
+
+/// The arrays of two filters, shard by shard.
+fn layers(into: &Handle, from: &Handle) -> Result<Vec<(Layers, Layers)>> {
+    if into.slots().count() != from.slots().count() {
+        let (ours, theirs) = (into.definition(), from.definition());
+        return Err(Error::Invalid(format!(
+            "the filter {} has {} shards and does not keep its keys; {} has {}",
+            theirs.name, theirs.shards, ours.name, ours.shards
+        )));
+    }
+    let of = |filter: &Handle, slot| filter.projection(slot).map(Layers).ok_or_else(|| gone(filter));
+    into.slots().zip(from.slots()).map(|(ours, theirs)| Ok((of(into, ours)?, of(from, theirs)?))).collect()
+}

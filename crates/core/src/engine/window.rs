@@ -1,0 +1,259 @@
+//! Sliding windows: filters that remember what was added within some time.
+//!
+//! ```text
+//!  time   ---|--------|--------|--------|--->      a key goes into the bucket of now;
+//!  buckets      n - 2    n - 1     n    ^ now      a lookup asks all that are alive, the newest first
+//! ```
+//!
+//! A window holds no keys itself. Its buckets are ordinary filters with internal names, which expire. So everything that keeps
+//! filters safe keeps windows safe, and an old bucket goes as a whole.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbel_filter::limits::ERROR_MIN;
+use umbel_filter::{Fingerprint, Spec};
+
+use super::Shared;
+use super::handle::{Answer, Handle};
+use super::requests::{NewFilter, Written, gone};
+use super::stats::Stats;
+use crate::definition::{Definition, Growth, INTERNAL, Window};
+use crate::entry::Request;
+use crate::{Error, Result};
+
+/// What names of buckets begin with, behind [`INTERNAL`]; then the window's number and the bucket's.
+const BUCKET: &str = "window:";
+/// The last part of a bucket's time in which the next one is made: one in so many.
+const AHEAD: u64 = 4;
+
+/// The buckets of a window that are alive.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    /// The newest first.
+    buckets: Vec<Arc<Handle>>,
+    /// From when to when these are all, in milliseconds since 1970.
+    since: u64,
+    until: u64,
+}
+
+fn bucket_name(window: u64, number: u64) -> String {
+    format!("{INTERNAL}{BUCKET}{window:016x}:{number}")
+}
+
+/// The window that a filter is a bucket of.
+fn window_of(definition: &Definition) -> Option<u64> {
+    let rest = definition.name.strip_prefix(INTERNAL)?.strip_prefix(BUCKET)?;
+    u64::from_str_radix(rest.split(':').next()?, 16).ok()
+}
+
+/// Lookups.
+impl Handle {
+    /// What any bucket says, the newest first. Only keys that no bucket knows yet are asked for further.
+    pub(super) fn window_contains(&self, keys: &[Fingerprint], answers: &mut Vec<Answer>) {
+        answers.clear();
+        answers.resize(keys.len(), Answer::Absent);
+        let live = self.live.load();
+        let mut open: Vec<usize> = (0..keys.len()).collect();
+        let (mut asked, mut told) = (keys.to_vec(), Vec::new());
+        for bucket in &live.buckets {
+            bucket.used.store(true, Ordering::Relaxed);
+            bucket.contains_batch(&asked, &mut told);
+            for (place, answer) in open.iter().zip(&told) {
+                if *answer != Answer::Absent {
+                    answers[*place] = *answer;
+                }
+            }
+            open.retain(|place| answers[*place] != Answer::Maybe);
+            if open.is_empty() {
+                return;
+            }
+            asked.clear();
+            asked.extend(open.iter().map(|place| keys[*place]));
+        }
+    }
+
+    pub(super) fn window_items(&self) -> u64 {
+        self.live.load().buckets.iter().map(|bucket| bucket.items()).sum()
+    }
+
+    pub(super) fn window_bytes(&self) -> u64 {
+        self.live.load().buckets.iter().map(|bucket| bucket.bytes()).sum()
+    }
+
+    pub(super) fn window_is_resident(&self) -> bool {
+        self.live.load().buckets.iter().all(|bucket| bucket.is_resident())
+    }
+
+    pub(super) fn window_stats(&self, sampled_bytes: u64) -> Stats {
+        let (definition, live) = (self.definition(), self.live.load());
+        let mut all = Stats {
+            capacity: definition.spec.capacity,
+            generation: definition.generation,
+            shards: definition.shards,
+            layers: live.buckets.len() as u32,
+            is_resident: self.is_resident(),
+            ..Stats::default()
+        };
+        let mut right = 1.0;
+        for bucket in &live.buckets {
+            let stats = bucket.sampled(sampled_bytes / live.buckets.len() as u64);
+            all.items += stats.items;
+            all.bytes += stats.bytes;
+            all.fill += stats.fill * stats.bytes as f64;
+            right *= 1.0 - stats.estimated_error;
+            all.is_growing |= stats.is_growing;
+        }
+        all.fill = if all.bytes == 0 { 0.0 } else { all.fill / all.bytes as f64 };
+        all.estimated_error = 1.0 - right;
+        all
+    }
+}
+
+impl Shared {
+    /// The buckets of a window that are alive, newest first; nothing if the filter is no window.
+    pub(super) async fn live_buckets(&self, filter: &Arc<Handle>) -> Result<Option<Vec<Arc<Handle>>>> {
+        let Some(window) = filter.definition().window else { return Ok(None) };
+        self.refresh(filter, window);
+        Ok(Some(filter.live.load().buckets.clone()))
+    }
+
+    /// Brings all buckets that are alive into memory.
+    pub(super) async fn load_buckets(&self, filter: &Arc<Handle>) -> Result<()> {
+        for bucket in self.live_buckets(filter).await?.unwrap_or_default() {
+            Box::pin(self.load(&bucket)).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks for the buckets that are alive now, if time has passed since somebody looked.
+    fn refresh(&self, filter: &Arc<Handle>, window: Window) {
+        let now = self.clock.unix_millis();
+        let live = filter.live.load();
+        if now < live.since || now >= live.until {
+            self.look_for_buckets(filter, window, now);
+        }
+    }
+
+    fn look_for_buckets(&self, filter: &Arc<Handle>, window: Window, now: u64) {
+        let current = now / window.bucket_ms();
+        let oldest = current.saturating_sub(u64::from(window.buckets) + 1);
+        let named = (oldest..=current + 1).rev();
+        let named = named.filter_map(|number| self.directory.named(&bucket_name(filter.id(), number)));
+        let buckets: Vec<_> = named.filter(|bucket| !bucket.is_expired(now)).collect();
+        let next = (current + 1).saturating_mul(window.bucket_ms());
+        let ends = buckets.iter().filter_map(|bucket| bucket.definition().expires);
+        let until = ends.fold(next, u64::min);
+        filter.live.store(Arc::new(Live { buckets, since: now, until }));
+    }
+
+    /// The bucket of a number, which is made if it is not there.
+    async fn bucket(&self, filter: &Arc<Handle>, window: Window, number: u64) -> Result<Arc<Handle>> {
+        let name = bucket_name(filter.id(), number);
+        if let Some(bucket) = self.directory.named(&name) {
+            return Ok(bucket);
+        }
+        // Only one makes it.
+        let _one_at_a_time = filter.growing.lock().await;
+        if let Some(bucket) = self.directory.named(&name) {
+            return Ok(bucket);
+        }
+        if !self.directory.exists(filter.id()) {
+            return Err(gone(filter));
+        }
+        let definition = filter.definition();
+        let end = (number + 1).saturating_mul(window.bucket_ms());
+        let spec = Spec {
+            capacity: definition.spec.capacity.div_ceil(window.buckets.into()).max(1),
+            error: (definition.spec.error / (f64::from(window.buckets) + 1.0)).max(ERROR_MIN),
+            ..definition.spec
+        };
+        let growth = if definition.growth == Growth::Fixed { Growth::default() } else { definition.growth };
+        let new = NewFilter {
+            retain: definition.retain,
+            growth,
+            expires: Some(end.saturating_add(window.length_ms)),
+            ..NewFilter::new(name, spec)
+        };
+        let bucket = self.create(new).await?;
+        self.look_for_buckets(filter, window, self.clock.unix_millis());
+        Ok(bucket)
+    }
+
+    /// Adds keys to the bucket of now. A key is new if no bucket held it.
+    pub(super) async fn add_to_window(
+        &self,
+        filter: &Arc<Handle>,
+        window: Window,
+        keys: &[Fingerprint],
+        request: Request,
+    ) -> Result<Written> {
+        let number = self.clock.unix_millis() / window.bucket_ms();
+        let bucket = self.bucket(filter, window, number).await?;
+        let mut held = vec![false; keys.len()];
+        let mut told = Vec::new();
+        for older in self.live_buckets(filter).await?.unwrap_or_default() {
+            if older.id() == bucket.id() {
+                continue;
+            }
+            self.load(&older).await?;
+            older.contains_batch(keys, &mut told);
+            held.iter_mut().zip(&told).for_each(|(held, told)| *held |= *told == Answer::Maybe);
+        }
+        let mut written = self.add(&bucket, keys, request).await?;
+        for (answer, held) in written.answers.iter_mut().zip(held) {
+            *answer = answer.map(|new| new && !held);
+        }
+        Ok(written)
+    }
+
+    /// Forgets all keys of a window.
+    pub(super) async fn clear_window(&self, filter: &Arc<Handle>, window: Window) -> Result<()> {
+        let _one_at_a_time = filter.growing.lock().await;
+        self.look_for_buckets(filter, window, self.clock.unix_millis());
+        let buckets = filter.live.load().buckets.clone();
+        filter.live.store(Arc::default());
+        for bucket in buckets {
+            Box::pin(self.drop_filter(&bucket)).await?;
+        }
+        Ok(())
+    }
+
+    /// Drops the buckets of a window that is dropped.
+    pub(super) async fn drop_buckets(&self, filter: &Arc<Handle>) -> Result<()> {
+        filter.live.store(Arc::default());
+        for bucket in self.directory.all() {
+            if window_of(&bucket.definition()) == Some(filter.id()) {
+                Box::pin(self.drop_filter(&bucket)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks after all windows: buckets that nobody has a window for go, and the next ones are made before they are needed.
+    pub(super) async fn turn_windows(&self) -> Result<()> {
+        let now = self.clock.unix_millis();
+        let mut failure: Option<Error> = None;
+        for filter in self.directory.all() {
+            let definition = filter.definition();
+            if window_of(&definition).is_some_and(|window| !self.directory.exists(window)) {
+                // A crash came between the end of the window and that of its buckets.
+                if let Err(error) = self.drop_filter(&filter).await {
+                    failure.get_or_insert(error);
+                }
+            }
+            let Some(window) = definition.window.filter(|_| !filter.is_expired(now)) else { continue };
+            self.look_for_buckets(&filter, window, now);
+            let number = now / window.bucket_ms();
+            let used = self.directory.named(&bucket_name(filter.id(), number)).is_some();
+            let left = (number + 1).saturating_mul(window.bucket_ms()).saturating_sub(now);
+            if used
+                && left <= window.bucket_ms() / AHEAD
+                && let Err(error) = self.bucket(&filter, window, number + 1).await
+            {
+                failure.get_or_insert(error);
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,209 @@
+//! Sliding windows, compared with a list of when each key was added.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbel_core::Error;
+use umbel_core::clock::{Clock, ManualClock};
+use umbel_core::definition::Window;
+use umbel_core::disk::MemoryDisk;
+use umbel_core::engine::{Answer, Engine, Handle, NewFilter};
+use umbel_core::random::SeededRandom;
+use umbel_filter::{Layout, Spec};
+
+use crate::world::{absent, below, everywhere, key, keys, open_at, run};
+
+const LENGTH: u64 = 60_000;
+const WINDOW: Window = Window { length_ms: LENGTH, buckets: 6 };
+
+fn windowed(name: &str, spec: Spec) -> NewFilter {
+    NewFilter { window: Some(WINDOW), ..NewFilter::new(name, spec) }
+}
+
+/// When each key was last added.
+#[derive(Default)]
+struct Oracle(HashMap<u64, u64>);
+
+impl Oracle {
+    /// Whether a key must be there, and whether it may.
+    fn held(&self, key: u64, now: u64) -> (bool, bool) {
+        let age = self.0.get(&key).map(|added| now - added);
+        let bucket = WINDOW.bucket_ms();
+        (age.is_some_and(|age| age <= LENGTH), age.is_some_and(|age| age <= LENGTH + bucket))
+    }
+}
+
+#[test]
+fn a_window_remembers_what_was_added_within_its_length() {
+    let (mut wrong, mut asked, mut restarts) = (0, 0, 0);
+    for seed in 1..=12 {
+        run(async {
+            let (disk, clock, random) =
+                (MemoryDisk::default(), ManualClock::default(), SeededRandom::new(seed));
+            let mut engine = open_at(&disk, &clock).await.unwrap();
+            clock.advance(Duration::from_millis(below(&random, 100_000)));
+            engine.create(windowed("w", Spec::bloom(600, 0.001))).await.unwrap();
+            let mut oracle = Oracle::default();
+            for step in 0..120_u64 {
+                let window = engine.filter("w").unwrap();
+                match below(&random, 12) {
+                    0..5 => {
+                        let first = below(&random, 2_000);
+                        let some: Vec<u64> = (first..first + 1 + below(&random, 60)).collect();
+                        let now = clock.unix_millis();
+                        let fingerprints: Vec<_> = some.iter().copied().map(key).collect();
+                        let written = engine.add(&window, &fingerprints).await.unwrap();
+                        for (key, answer) in some.iter().zip(written.answers) {
+                            let (must, may) = oracle.held(*key, now);
+                            let new = answer.expect("windows take all keys");
+                            assert!(!(new && must), "seed {seed}, step {step}: key {key} is new");
+                            wrong += u64::from(!new && !may);
+                            asked += 1;
+                            oracle.0.insert(*key, now);
+                        }
+                    }
+                    5..9 => clock.advance(Duration::from_millis(below(&random, 25_000))),
+                    9 => drop(engine.maintain().await.unwrap()),
+                    10 => drop(engine.checkpoint().await.unwrap()),
+                    _ => {
+                        restarts += 1;
+                        drop(engine);
+                        engine = open_at(&disk, &clock).await.unwrap();
+                    }
+                }
+                let (window, now) = (engine.filter("w").unwrap(), clock.unix_millis());
+                let fingerprints: Vec<_> = (0..2_100).map(key).collect();
+                let answers = engine.contains(&window, &fingerprints, None).await.unwrap();
+                for (key, answer) in (0..).zip(&answers) {
+                    let (must, may) = oracle.held(key, now);
+                    assert_ne!(*answer, Answer::Unknown, "seed {seed}, step {step}: key {key}");
+                    assert!(
+                        !must || *answer == Answer::Maybe,
+                        "seed {seed}, step {step}: key {key} is absent"
+                    );
+                    wrong += u64::from(!may && *answer == Answer::Maybe);
+                    asked += 1;
+                }
+                // Who asks without waiting is told the same.
+                let mut told = Vec::new();
+                window.contains_batch(&fingerprints, &mut told);
+                assert_eq!(told, answers);
+                assert_eq!(window.contains(fingerprints[7]), answers[7]);
+                let live: Vec<u64> = (0..2_000).filter(|key| oracle.held(*key, now).0).collect();
+                let verified: Vec<_> = live.iter().copied().map(key).collect();
+                let counts = engine.verify(&window, &verified).await.unwrap();
+                assert!(counts.iter().all(|count| *count == 1));
+                assert!(window.items() + 5 >= live.len() as u64);
+                assert_eq!(engine.filters().len(), 1, "buckets are not shown");
+            }
+        });
+    }
+    println!("{wrong} of {asked} answers were wrong; {restarts} restarts");
+    assert!((wrong as f64) < asked as f64 * 0.0015, "{wrong} of {asked}");
+}
+
+async fn fill(engine: &Engine, clock: &ManualClock, window: &Arc<Handle>) {
+    for bucket in 0..6 {
+        engine.add(window, &keys(bucket * 100..bucket * 100 + 100)).await.unwrap();
+        clock.advance(Duration::from_millis(WINDOW.bucket_ms()));
+    }
+}
+
+#[test]
+fn what_happens_to_a_window_happens_to_its_buckets() {
+    run(async {
+        let (disk, clock) = (MemoryDisk::default(), ManualClock::default());
+        let mut engine = open_at(&disk, &clock).await.unwrap();
+        let window = engine.create(windowed("w", Spec::bloom(600, 0.01))).await.unwrap();
+        assert_eq!(engine.budget().used(), 0, "it has no array");
+        fill(&engine, &clock, &window).await;
+        assert!(window.items().abs_diff(600) < 20);
+        let stats = window.stats();
+        assert!(stats.layers == 6 && stats.bytes > 0 && stats.estimated_error < 0.01, "{stats:?}");
+
+        engine.rename(&window, "v", false).await.unwrap();
+        engine.unload(&window).await.unwrap();
+        drop(engine);
+        engine = open_at(&disk, &clock).await.unwrap();
+        let window = engine.filter("v").unwrap();
+        assert_eq!(absent(&engine, &window, &keys(0..600)).await, 0);
+
+        let copy = engine.create(everywhere("copy", Spec::bloom(600, 0.01))).await.unwrap();
+        let merged = engine.merge(&copy, &[window.clone()]).await.unwrap();
+        assert!(merged > 580);
+        assert_eq!(absent(&engine, &copy, &keys(0..600)).await, 0);
+        engine.drop_filter(&copy).await.unwrap();
+
+        engine.clear(&window).await.unwrap();
+        assert_eq!(absent(&engine, &window, &keys(0..600)).await, 600);
+        assert_eq!(window.items(), 0);
+        engine.add(&window, &keys(0..100)).await.unwrap();
+        drop(engine);
+        engine = open_at(&disk, &clock).await.unwrap();
+        let window = engine.filter("v").unwrap();
+        assert_eq!(absent(&engine, &window, &keys(0..600)).await, 500);
+
+        engine.expire(&window, Some(clock.unix_millis() + 1)).await.unwrap();
+        clock.advance(Duration::from_millis(1));
+        engine.maintain().await.unwrap();
+        assert_eq!(engine.budget().used(), 0, "its buckets are gone");
+        let window = engine.create(windowed("v", Spec::bloom(600, 0.01))).await.unwrap();
+        fill(&engine, &clock, &window).await;
+        engine.drop_filter(&window).await.unwrap();
+        assert_eq!(engine.budget().used(), 0);
+        assert!(engine.add(&window, &keys(0..1)).await.is_err());
+    });
+}
+
+#[test]
+fn the_next_bucket_is_made_ahead_of_time() {
+    run(async {
+        let (disk, clock) = (MemoryDisk::default(), ManualClock::default());
+        let engine = open_at(&disk, &clock).await.unwrap();
+        let window = engine.create(windowed("w", Spec::bloom(6_000, 0.01))).await.unwrap();
+        engine.maintain().await.unwrap();
+        assert_eq!(window.stats().layers, 0, "nobody used it yet");
+        engine.add(&window, &keys(0..10)).await.unwrap();
+        engine.maintain().await.unwrap();
+        assert_eq!(window.stats().layers, 1);
+        clock.advance(Duration::from_millis(9_000));
+        engine.maintain().await.unwrap();
+        assert_eq!(window.stats().layers, 2);
+        // Unused, everything goes.
+        for _ in 0..20 {
+            clock.advance(Duration::from_millis(9_000));
+            engine.maintain().await.unwrap();
+        }
+        assert_eq!((window.stats().layers, engine.budget().used()), (0, 0));
+    });
+}
+
+#[test]
+fn windows_of_other_kinds_are_refused() {
+    run(async {
+        let engine = open_at(&MemoryDisk::default(), &ManualClock::default()).await.unwrap();
+        for new in [
+            windowed("w", Spec::counting(600, 0.01)),
+            NewFilter {
+                window: Some(Window { length_ms: 10, buckets: 0 }),
+                ..windowed("w", Spec::bloom(6, 0.01))
+            },
+            NewFilter {
+                window: Some(Window { length_ms: 10, buckets: 65 }),
+                ..windowed("w", Spec::bloom(6, 0.01))
+            },
+        ] {
+            let refused = engine.create(new).await;
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        }
+        let guava = windowed("guava", Spec::hosted(Layout::Guava, 600, 0.01));
+        let guava = engine.create(guava).await.unwrap();
+        engine.add(&guava, &keys(0..600)).await.unwrap();
+        assert_eq!(absent(&engine, &guava, &keys(0..600)).await, 0);
+        assert!(engine.remove(&guava, &keys(0..1)).await.is_err());
+        assert!(engine.resize(&guava, 1_000, 0.01).await.is_err());
+        assert!(engine.dump(&guava, 0).await.is_err());
+        assert!(engine.project(&guava, Spec::hosted(Layout::Guava, 600, 0.01)).await.is_err());
+    });
+}
