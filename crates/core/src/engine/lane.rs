@@ -275,9 +275,11 @@ impl Lane {
         let mut applied = Applied::at(position, split);
         let mut new_keys = 0;
         let (filter, request) = (split.entry.filter, split.entry.request);
-        let mut coming = split.parts().skip_while(|_| split.keys() <= KEYS_AHEAD || !split.is_spread());
+        // Smaller ones were asked for before they were appended.
+        let fetches = split.is_spread() && split.keys() > KEYS_AHEAD;
+        let mut coming = fetches.then(|| split.parts()).into_iter().flatten();
         let mut fetched = 0;
-        let mut new = vec![false; if request.session == 0 { split.keys() } else { 0 }];
+        let mut new = vec![false; split.keys()];
         for part in split.parts() {
             while fetched < part.keys.end + KEYS_AHEAD {
                 let Some(next) = coming.next() else { break };
@@ -288,7 +290,9 @@ impl Lane {
                 }
             }
             let Some(slot) = turn.slot(shared, part.slot) else { continue };
-            if let (Work::Add(keys), Some(new)) = (part.work, new.get_mut(part.keys.clone()))
+            let new = &mut new[part.keys.clone()];
+            if request.session == 0
+                && let Work::Add(keys) = part.work
                 && let Some(fresh) = slot.state.add_simply(position, filter, keys, new)
             {
                 slot.last_entry = position;
