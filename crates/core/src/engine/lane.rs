@@ -88,7 +88,7 @@ impl Lane {
     /// Appends entries and folds them; gives what came of each.
     pub(super) async fn submit(&self, shared: &Shared, entries: Vec<Entry>) -> Result<Vec<Applied>> {
         let tickets =
-            entries.into_iter().map(|entry| Ticket::new(entry.encode()?, self.split(shared, entry)));
+            entries.into_iter().map(|entry| Ok(Ticket::new(entry.encode()?, self.split(shared, entry))));
         let tickets = tickets.collect::<Result<Vec<_>>>()?;
         self.turn.queue(&tickets);
         for ticket in &tickets {
@@ -107,7 +107,7 @@ impl Lane {
         entry: Entry,
     ) -> Result<Applied> {
         let bytes = entry.encode()?;
-        let ticket = Ticket::new(bytes, self.split(shared, entry))?;
+        let ticket = Ticket::new(bytes, self.split(shared, entry));
         self.append(shared, turn, std::slice::from_ref(&ticket)).await?;
         ticket.into_answer()
     }
@@ -249,8 +249,7 @@ impl Lane {
             let Some(shard) = slot.state.shard(filter) else { continue };
             if shard.projection().is_none() {
                 shared.load_into(slot, filter).await?;
-            }
-            if fetches && let Some(shard) = slot.state.shard(filter) {
+            } else if fetches {
                 // They arrive while the entry is appended.
                 prefetch(shard, &part);
             }

@@ -168,3 +168,32 @@ impl DerefMut for Memory {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn arrays_in_one_mapping_are_each_alone() {
+        let sizes = [1, 2047, 2048, 2049, 11_111, 20_000, 131_071, 131_072];
+        let filled = |mark: u64, lines: u64| {
+            let memory = Memory::zeroed(lines).unwrap();
+            for line in &*memory {
+                line.0.iter().for_each(|word| assert_eq!(word.swap(mark, Ordering::Relaxed), 0));
+            }
+            memory
+        };
+        let mut kept = Vec::new();
+        for (mark, lines) in (1..).zip((0..6).flat_map(|_| sizes)) {
+            kept.push((mark, filled(mark, lines)));
+            if mark % 3 == 0 {
+                kept.remove(kept.len() / 2);
+            }
+        }
+        for (mark, memory) in &kept {
+            assert!(memory.iter().flat_map(|line| &line.0).all(|word| word.load(Ordering::Relaxed) == *mark));
+        }
+    }
+}
