@@ -144,6 +144,7 @@ impl State {
     }
 
     /// A filter's part in this slot.
+    #[inline]
     pub fn shard(&self, filter: u64) -> Option<&Shard> {
         self.filters.get(&filter)
     }

@@ -88,7 +88,7 @@ impl Lane {
     /// Appends entries and folds them; gives what came of each.
     pub(super) async fn submit(&self, shared: &Shared, entries: Vec<Entry>) -> Result<Vec<Applied>> {
         let tickets =
-            entries.into_iter().map(|entry| Ticket::new(entry.encode()?, self.split(shared, entry)));
+            entries.into_iter().map(|entry| Ok(Ticket::new(entry.encode()?, self.split(shared, entry))));
         let tickets = tickets.collect::<Result<Vec<_>>>()?;
         self.turn.queue(&tickets);
         for ticket in &tickets {
@@ -107,7 +107,7 @@ impl Lane {
         entry: Entry,
     ) -> Result<Applied> {
         let bytes = entry.encode()?;
-        let ticket = Ticket::new(bytes, self.split(shared, entry))?;
+        let ticket = Ticket::new(bytes, self.split(shared, entry));
         self.append(shared, turn, std::slice::from_ref(&ticket)).await?;
         ticket.into_answer()
     }
@@ -256,8 +256,7 @@ impl Lane {
             let Some(shard) = slot.state.shard(filter) else { continue };
             if shard.projection().is_none() {
                 shared.load_into(slot, filter).await?;
-            }
-            if fetches && let Some(shard) = slot.state.shard(filter) {
+            } else if fetches {
                 // They arrive while the entry is appended.
                 prefetch(shard, &part);
             }
@@ -282,9 +281,11 @@ impl Lane {
         let mut applied = Applied::at(position, split);
         let mut new_keys = 0;
         let (filter, request) = (split.entry.filter, split.entry.request);
-        let mut coming = split.parts().skip_while(|_| split.keys() <= KEYS_AHEAD || !split.is_spread());
+        // Smaller ones were asked for before they were appended.
+        let fetches = split.is_spread() && split.keys() > KEYS_AHEAD;
+        let mut coming = fetches.then(|| split.parts()).into_iter().flatten();
         let mut fetched = 0;
-        let mut new = vec![false; if request.session == 0 { split.keys() } else { 0 }];
+        let mut new = vec![false; split.keys()];
         for part in split.parts() {
             while fetched < part.keys.end + KEYS_AHEAD {
                 let Some(next) = coming.next() else { break };
@@ -295,7 +296,9 @@ impl Lane {
                 }
             }
             let Some(slot) = turn.slot(shared, part.slot) else { continue };
-            if let (Work::Add(keys), Some(new)) = (part.work, new.get_mut(part.keys.clone()))
+            let new = &mut new[part.keys.clone()];
+            if request.session == 0
+                && let Work::Add(keys) = part.work
                 && let Some(fresh) = slot.state.add_simply(position, filter, keys, new)
             {
                 slot.last_entry = position;

@@ -211,6 +211,18 @@ mod tests {
     use crate::entry::Request;
 
     #[test]
+    fn order_is_by_group_and_then_by_place() {
+        for keys in [0, 1, 7, 300, 5000] {
+            let groups: Vec<u16> =
+                (0..keys).map(|n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u16).collect();
+            let mut expected: Vec<(u16, u32)> = groups.iter().copied().zip(0..).collect();
+            expected.sort_unstable();
+            let order = Order::new(groups.iter().copied(), 256);
+            assert_eq!(order.codes().collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
     fn parts_of_an_entry_are_the_entry() {
         let keys: Vec<Fingerprint> = (0..500_u64)
             .map(|n| Fingerprint { first: n.wrapping_mul(0x9e37_79b9_7f4a_7c15), second: n })

@@ -127,8 +127,8 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    pub(super) fn new(bytes: Bytes, split: Split) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { split, bytes, answer: OnceLock::new(), changed: Notify::new() }))
+    pub(super) fn new(bytes: Bytes, split: Split) -> Arc<Self> {
+        Arc::new(Self { split, bytes, answer: OnceLock::new(), changed: Notify::new() })
     }
 
     /// Gives it its answer, unless it has one.

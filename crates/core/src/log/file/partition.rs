@@ -112,7 +112,7 @@ impl Partition {
                 let start = writer.tail;
                 self.rotate(&mut writer, start)?;
             }
-            self.write(&mut writer, &[(Kind::Mark, &[])])?;
+            self.write_bare(&mut writer, Kind::Mark)?;
             writer.last_entry = writer.last_entry.max(writer.segments.front().map_or(0, |first| first.start));
         }
         self.sync()
@@ -130,9 +130,8 @@ impl Partition {
         while !rest.is_empty() {
             let fitting = self.fitting(&mut writer, rest)?;
             let (now, later) = rest.split_at(fitting);
-            let frames: Vec<_> = now.iter().map(|entry| (Kind::Entry, &entry[..])).collect();
             let mut end = writer.tail;
-            self.write(&mut writer, &frames)?;
+            self.write(&mut writer, Kind::Entry, now.iter().map(|entry| &entry[..]))?;
             for entry in now {
                 end += frame_bytes(entry.len()) as u64;
                 positions.push(position(end));
@@ -176,16 +175,27 @@ impl Partition {
         }
     }
 
-    /// Writes frames at the tail.
-    fn write(&self, writer: &mut Writer, frames: &[(Kind, &[u8])]) -> Result<()> {
+    /// Writes a frame without an entry at the tail.
+    fn write_bare(&self, writer: &mut Writer, kind: Kind) -> Result<()> {
+        self.write(writer, kind, [&[][..]].into_iter())
+    }
+
+    /// Writes frames of one kind at the tail.
+    fn write<'a>(
+        &self,
+        writer: &mut Writer,
+        kind: Kind,
+        payloads: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> Result<()> {
         if let Some(closed) = &writer.closed {
             return Err(closed.clone());
         }
         let synced = self.progress.borrow().synced;
-        let (mut bytes, mut chain) = (Vec::new(), writer.chain);
-        for (kind, payload) in frames {
+        let needed = payloads.clone().map(|payload| frame_bytes(payload.len())).sum();
+        let (mut bytes, mut chain) = (Vec::with_capacity(needed), writer.chain);
+        for payload in payloads {
             let offset = writer.tail + bytes.len() as u64;
-            chain = frame::encode(*kind, payload, chain, offset, synced, &mut bytes);
+            chain = frame::encode(kind, payload, chain, offset, synced, &mut bytes);
         }
         let Some(segment) = writer.segments.back() else {
             return Err(Error::Closed("the log has no segment".into()));
@@ -200,7 +210,7 @@ impl Partition {
         }
         writer.tail += bytes.len() as u64;
         writer.chain = chain;
-        writer.last_kind = frames.last().map_or(writer.last_kind, |(kind, _)| *kind);
+        writer.last_kind = kind;
         Ok(())
     }
 
@@ -221,7 +231,7 @@ impl Partition {
         writer.spare_asked = false;
         writer.folder_changed = true;
         if writer.segments.back().is_some_and(|segment| segment.end.is_none()) {
-            if let Err(error) = self.write(writer, &[(Kind::End, &[])]) {
+            if let Err(error) = self.write_bare(writer, Kind::End) {
                 // The segment before it is not ended: take the new one away again.
                 let _ = self.disk.remove(&next.path);
                 return Err(error);
@@ -301,7 +311,7 @@ impl Partition {
         if !idle || writer.last_kind != Kind::Entry || writer.room() < END_BYTES {
             return Ok(false);
         }
-        self.write(&mut writer, &[(Kind::Mark, &[])])?;
+        self.write_bare(&mut writer, Kind::Mark)?;
         Ok(true)
     }
 
@@ -320,7 +330,7 @@ impl Partition {
 
     pub(super) fn close(&self) -> Result<()> {
         self.sync()?;
-        self.write(&mut self.lock(), &[(Kind::Close, &[])])?;
+        self.write_bare(&mut self.lock(), Kind::Close)?;
         self.sync()?;
         self.lock().closed = Some(gone());
         Ok(())
