@@ -37,6 +37,7 @@ fuzz_target!(|input: (u8, &[u8], Vec<(u8, u8, u8, &[u8])>)| {
             3 => Operation::Drop,
             4 => Operation::Clear,
             5 => Operation::Switch,
+            6 => Operation::Describe(bytes.to_vec().into()),
             _ => Operation::Barrier,
         };
         let request = Request { session: session.into(), sequence: number };

@@ -3,12 +3,13 @@
 use crate::step::{self, Failure, command, exists};
 
 /// Fuzz targets, and where each finds recorded input to start from.
-const TARGETS: [(&str, &str); 5] = [
+const TARGETS: [(&str, &str); 6] = [
     ("native", "fixtures/native/v1"),
     ("guava", "fixtures/guava"),
     ("redisbloom", "fixtures/redisbloom"),
     ("redisson", "fixtures/redisson"),
     ("engine", "fixtures/engine/v1/blobs/slots/0000"),
+    ("resp", "fixtures/resp"),
 ];
 
 pub(crate) fn run(seconds: u32) -> Result<(), Failure> {

@@ -3,12 +3,15 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A clock that never goes back. Its beginning means nothing.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The time since the clock's beginning.
     fn now(&self) -> Duration;
+
+    /// Milliseconds since 1970, as people and other machines count them. Unlike [`now`](Self::now), it may go back.
+    fn unix_millis(&self) -> u64;
 }
 
 /// The system's clock.
@@ -26,9 +29,15 @@ impl Clock for SystemClock {
     fn now(&self) -> Duration {
         self.0.elapsed()
     }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place where the time of day comes from")]
+    fn unix_millis(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
 }
 
-/// A clock that moves when it is told to.
+/// A clock that moves when it is told to. It begins with 1970.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 
@@ -42,5 +51,9 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::SeqCst))
+    }
+
+    fn unix_millis(&self) -> u64 {
+        self.now().as_millis() as u64
     }
 }

@@ -1,20 +1,32 @@
 //! Definitions: what the log says that a filter is. `docs/formats.md` draws them.
 
 use bytes::Bytes;
-use umbel_filter::{Layout, Plan, Spec};
+use umbel_filter::{Kind, Layout, Plan, Spec};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::limits::{FILTER_NAME_BYTES_MAX, GROWTH_PERCENT_MAX, GROWTH_PERCENT_MIN};
+use crate::fields::Fields;
+use crate::limits::{
+    FILTER_NAME_BYTES_MAX, GROWTH_PERCENT_MAX, GROWTH_PERCENT_MIN, LABELS_BYTES_MAX, WINDOW_BUCKETS_MAX,
+    WINDOW_MILLIS_MAX,
+};
 use crate::{Error, Result};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The version without an origin, an expiry, labels and a window; it is still read.
+const VERSION_BARE: u8 = 1;
 const HEADER_BYTES: usize = 16;
+/// In place of an expiry.
+const NEVER: u64 = u64::MAX;
+/// What names of filters that no user made begin with. Doors keep users' names from it.
+pub const INTERNAL: char = '\u{1}';
 
 /// What a filter is, as the log defines it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
     /// What users call it.
     pub name: String,
+    /// The name that it was made with: its home is found by it, whatever it is called later.
+    pub origin: String,
     /// Kind, layout, family, capacity and error rate of the whole filter.
     pub spec: Spec,
     /// In how many slots it has a shard: one, or all.
@@ -25,6 +37,28 @@ pub struct Definition {
     pub growth: Growth,
     /// Counts the sizes that the filter was given: each next definition has a greater number.
     pub generation: u32,
+    /// When it is gone, in milliseconds since 1970.
+    pub expires: Option<u64>,
+    /// What a door wants to remember of it. Nothing else reads it.
+    pub labels: Bytes,
+    /// Whether, and for how long, it remembers its newest keys only.
+    pub window: Option<Window>,
+}
+
+/// A filter that remembers what was added within some time. Its keys live in other filters, one for each stretch of that time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// For how long a key is remembered, in milliseconds; and for a bucket more at most.
+    pub length_ms: u64,
+    /// How many stretches that time is cut into.
+    pub buckets: u32,
+}
+
+impl Window {
+    /// Milliseconds of a bucket.
+    pub fn bucket_ms(&self) -> u64 {
+        (self.length_ms / u64::from(self.buckets.max(1))).max(1)
+    }
 }
 
 /// What happens when a filter fills up.
@@ -45,12 +79,40 @@ impl Default for Growth {
 impl Definition {
     /// A filter in one slot with defaults for everything else.
     pub fn new(name: impl Into<String>, spec: Spec) -> Self {
-        Self { name: name.into(), spec, shards: 1, retain: true, growth: Growth::default(), generation: 0 }
+        let name = name.into();
+        Self {
+            origin: name.clone(),
+            name,
+            spec,
+            shards: 1,
+            retain: true,
+            growth: Growth::default(),
+            generation: 0,
+            expires: None,
+            labels: Bytes::new(),
+            window: None,
+        }
     }
 
-    /// The slot that knows the filter by its name, and holds it if it is small.
+    /// The slot that knows the filter by its first name, and holds it if it is small.
     pub fn home(&self, slots: u32) -> u16 {
-        home(&self.name, slots)
+        ((u128::from(xxh3_64(self.origin.as_bytes())) * u128::from(slots)) >> 64) as u16
+    }
+
+    /// Whether no user made it.
+    pub fn is_internal(&self) -> bool {
+        self.name.starts_with(INTERNAL)
+    }
+
+    /// The same with another one's description: what can change without another size.
+    pub(crate) fn described(&self, like: &Self) -> Self {
+        Self {
+            name: like.name.clone(),
+            expires: like.expires,
+            labels: like.labels.clone(),
+            growth: like.growth,
+            ..self.clone()
+        }
     }
 
     /// Whether the filter consists of sub-filters that it makes by itself.
@@ -74,9 +136,9 @@ impl Definition {
     pub(crate) fn check_follows(&self, now: &Self) -> Result<(), String> {
         let same = Self {
             spec: Spec { capacity: now.spec.capacity, error: now.spec.error, ..self.spec },
-            ..self.clone()
+            ..self.described(now)
         };
-        let expected = Self { generation: self.generation, growth: self.growth, ..now.clone() };
+        let expected = Self { generation: self.generation, ..now.clone() };
         if same != expected || self.generation <= now.generation {
             return Err(format!(
                 "the filter {} is defined otherwise, in generation {}",
@@ -85,6 +147,9 @@ impl Definition {
         }
         if self.is_chain() {
             return Err("a chain of sub-filters grows by itself only".into());
+        }
+        if self.window.is_some() {
+            return Err("a window has no size of its own".into());
         }
         let grows =
             self.spec.capacity > now.spec.capacity && self.spec.error.to_bits() == now.spec.error.to_bits();
@@ -101,13 +166,24 @@ impl Definition {
             Growth::Fixed => 0,
             Growth::Percent(percent) => percent,
         };
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + Spec::BYTES + self.name.len());
-        bytes.extend([VERSION, u8::from(self.retain), 0, 0]);
+        let window = self.window.unwrap_or(Window { length_ms: 0, buckets: 0 });
+        // Most filters keep their name.
+        let origin = if self.origin == self.name { "" } else { &self.origin };
+        let mut bytes = Vec::with_capacity(64 + self.name.len() + origin.len() + self.labels.len());
+        bytes.extend([VERSION, u8::from(self.retain)]);
+        bytes.extend((self.labels.len() as u16).to_le_bytes());
         bytes.extend(self.shards.to_le_bytes());
         bytes.extend(self.generation.to_le_bytes());
         bytes.extend(percent.to_le_bytes());
         bytes.extend(self.spec.to_bytes());
+        bytes.extend(self.expires.unwrap_or(NEVER).to_le_bytes());
+        bytes.extend(window.length_ms.to_le_bytes());
+        bytes.extend(window.buckets.to_le_bytes());
+        bytes.extend((self.name.len() as u16).to_le_bytes());
+        bytes.extend((origin.len() as u16).to_le_bytes());
         bytes.extend(self.name.as_bytes());
+        bytes.extend(origin.as_bytes());
+        bytes.extend(&self.labels);
         Ok(bytes.into())
     }
 
@@ -117,20 +193,34 @@ impl Definition {
         let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Err(invalid("it is shorter than any".into()));
         };
-        let Some((spec, name)) = rest.split_first_chunk::<{ Spec::BYTES }>() else {
+        let Some((spec, rest)) = rest.split_first_chunk::<{ Spec::BYTES }>() else {
             return Err(invalid("it is shorter than any".into()));
         };
-        let [VERSION, retain @ (0 | 1), 0, 0, ..] = *head else {
-            return Err(invalid("its version or its flags are unknown".into()));
-        };
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let text = |bytes: &[u8]| {
+            std::str::from_utf8(bytes).map(str::to_owned).map_err(|error| invalid(error.to_string()))
+        };
+        let [version, retain @ (0 | 1), labels_low, labels_high, ..] = *head else {
+            return Err(invalid("its flags are unknown".into()));
+        };
+        let labels = u16::from_le_bytes([labels_low, labels_high]);
+        let described = match version {
+            VERSION_BARE if labels == 0 => Described::bare(text(rest)?),
+            VERSION => Described::read(rest, labels.into(), text)?,
+            _ => return Err(invalid("its version or its flags are unknown".into())),
+        };
+        let Described { name, origin, expires, labels, window } = described;
         let definition = Self {
-            name: std::str::from_utf8(name).map_err(|error| invalid(error.to_string()))?.to_owned(),
+            name,
+            origin,
             spec: Spec::from_bytes(*spec).map_err(|error| invalid(error.to_string()))?,
             shards: word(4),
             retain: retain == 1,
             generation: word(8),
             growth: if word(12) == 0 { Growth::Fixed } else { Growth::Percent(word(12)) },
+            expires,
+            labels,
+            window,
         };
         definition.check()?;
         Ok(definition)
@@ -140,6 +230,14 @@ impl Definition {
     pub fn check(&self) -> Result<()> {
         self.spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         check_filter_name(&self.name)?;
+        check_filter_name(&self.origin)?;
+        if self.labels.len() > LABELS_BYTES_MAX {
+            let bytes = self.labels.len();
+            return Err(Error::Invalid(format!("labels of {bytes} bytes; at most {LABELS_BYTES_MAX}")));
+        }
+        if let Some(window) = self.window {
+            self.check_window(window)?;
+        }
         if self.shards != 1 && self.is_chain() {
             return Err(Error::Invalid(format!("{} shards; a chain of sub-filters has one", self.shards)));
         }
@@ -154,6 +252,54 @@ impl Definition {
         Plan::new(&self.spec, self.shards).map_err(|error| Error::Invalid(error.to_string()))?;
         Ok(())
     }
+
+    fn check_window(&self, Window { length_ms, buckets }: Window) -> Result<()> {
+        let why = if !(1..=WINDOW_BUCKETS_MAX).contains(&buckets) {
+            format!("a window of {buckets} buckets; it must be 1 to {WINDOW_BUCKETS_MAX}")
+        } else if !(u64::from(buckets)..=WINDOW_MILLIS_MAX).contains(&length_ms) {
+            format!("a window of {length_ms} milliseconds; it must be {buckets} to {WINDOW_MILLIS_MAX}")
+        } else if self.spec.kind != Kind::Bloom {
+            format!("a window of kind {}; only bloom filters have windows", self.spec.kind)
+        } else if self.shards != 1 {
+            format!("a window with {} shards; its buckets have them", self.shards)
+        } else {
+            return Ok(());
+        };
+        Err(Error::Invalid(why))
+    }
+}
+
+/// The part of a stored definition that the first version lacked.
+struct Described {
+    name: String,
+    origin: String,
+    expires: Option<u64>,
+    labels: Bytes,
+    window: Option<Window>,
+}
+
+impl Described {
+    fn bare(name: String) -> Self {
+        Self { origin: name.clone(), name, expires: None, labels: Bytes::new(), window: None }
+    }
+
+    fn read(bytes: &[u8], labels: usize, text: impl Fn(&[u8]) -> Result<String>) -> Result<Self> {
+        let mut fields = Fields::new(bytes, "a definition");
+        let (expires, length_ms, buckets) = (fields.u64()?, fields.u64()?, fields.u32()?);
+        let (name, origin) = (usize::from(fields.u16()?), usize::from(fields.u16()?));
+        let name = text(fields.bytes(name)?)?;
+        let origin = if origin == 0 { name.clone() } else { text(fields.bytes(origin)?)? };
+        let labels = Bytes::copy_from_slice(fields.bytes(labels)?);
+        fields.end()?;
+        let windowed = length_ms != 0 || buckets != 0;
+        Ok(Self {
+            name,
+            origin,
+            expires: (expires != NEVER).then_some(expires),
+            labels,
+            window: windowed.then_some(Window { length_ms, buckets }),
+        })
+    }
 }
 
 /// Says what is wrong with a filter's name, if anything.
@@ -164,9 +310,4 @@ fn check_filter_name(name: &str) -> Result<()> {
         return Err(Error::Invalid(why));
     }
     Ok(())
-}
-
-/// The slot that knows a filter by its name.
-pub(crate) fn home(name: &str, slots: u32) -> u16 {
-    ((u128::from(xxh3_64(name.as_bytes())) * u128::from(slots)) >> 64) as u16
 }

@@ -11,6 +11,7 @@
 //! lets a thread do it.
 
 mod checkpoint;
+mod describe;
 mod growth;
 mod handle;
 mod inspect;
@@ -92,6 +93,8 @@ struct Shared {
     /// One for each slot: checkpoints, merges and builds of a slot come one after another.
     maintenance: Vec<tokio::sync::Mutex<()>>,
     directory: Directory,
+    /// Filters get their names one after another: a name is looked up in one slot and may be taken in another.
+    naming: tokio::sync::Mutex<()>,
     work: worker::Work,
 }
 
@@ -160,6 +163,7 @@ impl Builder {
         let recovered = recover::recover_slots(&blobs, &self.settings, &means).await?;
         let mut shared = Shared {
             directory: Directory::new(slots),
+            naming: tokio::sync::Mutex::default(),
             maintenance: (0..slots).map(|_| tokio::sync::Mutex::default()).collect(),
             lanes: Vec::new(),
             settings: self.settings,
@@ -259,7 +263,9 @@ impl Shared {
     /// Shows readers what an entry changed in a slot besides keys.
     fn folded(&self, slot: &mut Slot, entry: &Entry, outcome: &Outcome) -> Result<()> {
         match (&entry.operation, outcome) {
-            (Operation::Define(_) | Operation::Switch, Outcome::Done) => self.show(slot, entry.filter),
+            (Operation::Define(_) | Operation::Describe(_) | Operation::Switch, Outcome::Done) => {
+                self.show(slot, entry.filter)
+            }
             (Operation::Drop | Operation::Clear, Outcome::Done) => {
                 slot.stored.remove(&entry.filter);
                 self.show(slot, entry.filter)
@@ -312,25 +318,21 @@ impl Shared {
 
     /// Appends entries to their partitions, and gives what came of each, in the same order.
     async fn submit(&self, entries: Vec<(u32, Entry)>) -> Result<Vec<Applied>> {
-        let one = entries.iter().all(|(partition, _)| *partition == entries[0].0);
-        let mut by_lane: Vec<(Vec<usize>, Vec<Entry>)> = vec![Default::default(); self.lanes.len()];
-        for (index, (partition, entry)) in entries.into_iter().enumerate() {
-            let (places, entries) = &mut by_lane[partition as usize];
-            places.push(index);
-            entries.push(entry);
+        // Neighbours for the same lane go there together.
+        let mut by_lane: Vec<(u32, Vec<Entry>)> = Vec::with_capacity(self.lanes.len().min(entries.len()));
+        for (partition, entry) in entries {
+            match by_lane.last_mut() {
+                Some((last, entries)) if *last == partition => entries.push(entry),
+                _ => by_lane.push((partition, vec![entry])),
+            }
         }
-        let mut busy = self.lanes.iter().zip(by_lane).filter(|(_, (places, _))| !places.is_empty());
-        if one {
-            let Some((lane, (_, entries))) = busy.next() else { return Ok(Vec::new()) };
-            return lane.submit(self, entries).await;
+        if by_lane.len() == 1 {
+            let Some((partition, entries)) = by_lane.pop() else { return Ok(Vec::new()) };
+            return self.lanes[partition as usize].submit(self, entries).await;
         }
-        let submitted = busy.map(|(lane, (places, entries))| async move {
-            let applied = lane.submit(self, entries).await?;
-            Ok::<_, Error>(places.into_iter().zip(applied).collect::<Vec<_>>())
-        });
-        let mut applied: Vec<_> = try_join_all(submitted).await?.into_iter().flatten().collect();
-        applied.sort_unstable_by_key(|(index, _)| *index);
-        Ok(applied.into_iter().map(|(_, applied)| applied).collect())
+        let submit = |(partition, entries)| self.lanes[partition as usize].submit(self, entries);
+        let applied = try_join_all(by_lane.into_iter().map(submit)).await?;
+        Ok(applied.into_iter().flatten().collect())
     }
 
     /// How far a partition's log is folded.

@@ -51,6 +51,8 @@ pub enum Operation {
     Clear,
     /// Does nothing, at a place that is known then.
     Barrier,
+    /// Changes what a filter is called and what is remembered of it, but not its size; the bytes are a definition's.
+    Describe(Bytes),
     /// Lets the newest definition answer: its array takes the place of the one before, here and nowhere else.
     Switch,
 }
@@ -64,6 +66,7 @@ mod tag {
     pub(super) const CLEAR: u8 = 5;
     pub(super) const BARRIER: u8 = 6;
     pub(super) const SWITCH: u8 = 7;
+    pub(super) const DESCRIBE: u8 = 8;
 }
 
 impl Entry {
@@ -77,6 +80,7 @@ impl Entry {
             Operation::Clear => (tag::CLEAR, 0),
             Operation::Barrier => (tag::BARRIER, 0),
             Operation::Switch => (tag::SWITCH, 0),
+            Operation::Describe(definition) => (tag::DESCRIBE, definition.len()),
         };
         let body_bytes = match &self.operation {
             Operation::Add(_) | Operation::Remove(_) => count.saturating_mul(FINGERPRINT_BYTES),
@@ -96,9 +100,9 @@ impl Entry {
         bytes.extend(self.request.sequence.to_le_bytes());
         match &self.operation {
             Operation::Add(keys) | Operation::Remove(keys) => {
-                keys.iter().for_each(|key| bytes.extend(key.to_bytes()));
+                keys.iter().for_each(|key| bytes.extend_from_slice(&key.to_bytes()));
             }
-            Operation::Define(definition) => bytes.extend(definition),
+            Operation::Define(definition) | Operation::Describe(definition) => bytes.extend(definition),
             Operation::Drop | Operation::Clear | Operation::Barrier | Operation::Switch => {}
         }
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
@@ -135,6 +139,7 @@ impl Entry {
             tag::CLEAR => bare(Operation::Clear),
             tag::BARRIER => bare(Operation::Barrier),
             tag::SWITCH => bare(Operation::Switch),
+            tag::DESCRIBE => (body.len() == count).then(|| Operation::Describe(body.clone())),
             _ => return corrupt("it asks for an unknown operation"),
         };
         let Some(operation) = operation else { return corrupt("its length is not what its count says") };

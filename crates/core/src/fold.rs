@@ -209,6 +209,24 @@ impl State {
         Ok(outcome)
     }
 
+    /// Adds keys for nobody's session, with the answers in `new`, which is as long as `keys`, and gives how many were new. What
+    /// takes more than that is left undone for [`apply_work`](Self::apply_work), which does the same and more.
+    #[inline]
+    pub(crate) fn add_simply(
+        &mut self,
+        position: Position,
+        filter: u64,
+        keys: &[Fingerprint],
+        new: &mut [bool],
+    ) -> Option<u64> {
+        if position <= self.applied {
+            return None;
+        }
+        let fresh = self.filters.get_mut(&filter)?.add_simply(keys, new)?;
+        self.applied = position;
+        Some(fresh)
+    }
+
     /// The keys that belong to this slot.
     fn own(&self, keys: &[Fingerprint]) -> Vec<Fingerprint> {
         keys.iter().copied().filter(|key| key.slot(self.slots) == u32::from(self.slot)).collect()
@@ -217,6 +235,9 @@ impl State {
     fn perform(&mut self, filter: u64, work: Work<'_>, archived: &Archived) -> Result<Outcome> {
         if let Work::Other(Operation::Define(bytes)) = work {
             return self.define(filter, bytes);
+        }
+        if let Work::Other(Operation::Describe(bytes)) = work {
+            return Ok(self.describe(filter, bytes));
         }
         let Some(shard) = self.filters.get_mut(&filter) else {
             return Ok(match work {
@@ -233,7 +254,7 @@ impl State {
             }
             Work::Other(Operation::Drop) => {
                 if let Some(shard) = self.filters.remove(&filter) {
-                    self.names.remove(&shard.definition.name);
+                    self.forget_name(&shard.definition.name, filter);
                 }
                 Ok(Outcome::Done)
             }
@@ -248,7 +269,8 @@ impl State {
             Err(error) => return Ok(Outcome::Refused(error.to_string())),
         };
         if let Some(shard) = self.filters.get_mut(&filter) {
-            if shard.definition == definition {
+            // What a filter is called is no part of its size.
+            if shard.definition == definition.described(&shard.definition) {
                 return Ok(Outcome::Done);
             }
             return shard.redefine(definition, &self.means);
@@ -259,7 +281,8 @@ impl State {
                 definition.name
             )));
         }
-        if self.names.contains_key(&definition.name) {
+        let at_home = definition.home(self.slots) == self.slot;
+        if at_home && self.names.contains_key(&definition.name) {
             return Ok(Outcome::Refused(format!("there is a filter {} already", definition.name)));
         }
         let shard = Shard::new(definition, self.checkpoint + 1, &self.means)?;
@@ -270,9 +293,40 @@ impl State {
     /// Takes in a shard that was made elsewhere.
     fn adopt(&mut self, filter: u64, shard: Shard) {
         if shard.definition.home(self.slots) == self.slot {
-            self.names.insert(shard.definition.name.clone(), filter);
+            let holder = self.names.entry(shard.definition.name.clone()).or_insert(filter);
+            *holder = filter.min(*holder);
         }
         self.filters.insert(filter, shard);
+    }
+
+    /// Changes what a filter is called, and whatever else does not touch its arrays.
+    fn describe(&mut self, filter: u64, bytes: &[u8]) -> Outcome {
+        let like = match Definition::decode(bytes) {
+            Ok(definition) => definition,
+            Err(error) => return Outcome::Refused(error.to_string()),
+        };
+        let Some(now) = self.filters.get(&filter).map(|shard| shard.definition.clone()) else {
+            return Outcome::Refused(format!("there is no filter {filter:x}"));
+        };
+        let next = now.described(&like);
+        if now.home(self.slots) == self.slot && next.name != now.name {
+            if self.names.contains_key(&next.name) {
+                return Outcome::Refused(format!("there is a filter {} already", next.name));
+            }
+            self.forget_name(&now.name, filter);
+            self.names.insert(next.name.clone(), filter);
+        }
+        if let Some(shard) = self.filters.get_mut(&filter) {
+            shard.definition = next;
+        }
+        Outcome::Done
+    }
+
+    /// Frees a name, if it is this filter's.
+    fn forget_name(&mut self, name: &str, filter: u64) {
+        if self.names.get(name) == Some(&filter) {
+            self.names.remove(name);
+        }
     }
 
     /// A digest of all filters and of which requests were answered: equal for equal states. How a request was answered is not in
@@ -327,7 +381,7 @@ impl State {
 
     /// Whether a request was folded before.
     pub(crate) fn is_repeated(&self, request: Request) -> bool {
-        !matches!(self.sessions.known(request), Known::New)
+        request.session != 0 && !matches!(self.sessions.known(request), Known::New)
     }
 
     pub(crate) fn shard_mut(&mut self, filter: u64) -> Option<&mut Shard> {

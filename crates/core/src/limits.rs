@@ -20,6 +20,12 @@ pub const REGISTRY_NAMES_MAX: usize = 100_000;
 pub const REGISTRY_BYTES_MAX: usize = 256 << 20;
 /// Longest name of a filter.
 pub const FILTER_NAME_BYTES_MAX: usize = 1024;
+/// Most bytes that a door may remember of a filter.
+pub const LABELS_BYTES_MAX: usize = 256;
+/// Most buckets of a sliding window: a lookup asks all of them.
+pub const WINDOW_BUCKETS_MAX: u32 = 64;
+/// Longest sliding window: a hundred years.
+pub const WINDOW_MILLIS_MAX: u64 = 100 * 366 * 24 * 3600 * 1000;
 /// Most sessions that a slot remembers.
 pub const SESSIONS_MAX: usize = 4096;
 /// Most bytes of answers that a slot remembers for its sessions.

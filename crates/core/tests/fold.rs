@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use proptest::prelude::*;
 use umbel_core::budget::Budget;
-use umbel_core::definition::Definition;
+use umbel_core::definition::{Definition, Window};
 use umbel_core::entry::{Entry, Operation, Request};
 use umbel_core::fold::{Archived, Means, Outcome, State};
 use umbel_core::log::Record;
@@ -202,19 +202,30 @@ fn sessions_are_remembered_within_bounds() {
 
 #[test]
 fn a_definition_survives_its_bytes() {
-    let whole =
+    let plain =
         Definition { shards: 256, retain: false, ..Definition::new("ключ", Spec::counting(5, 0.1)) };
-    let bytes = whole.encode().unwrap();
-    assert_eq!(Definition::decode(&bytes).unwrap(), whole);
-    for cut in 0..bytes.len() {
-        if let Ok(other) = Definition::decode(&bytes[..cut]) {
-            assert!(whole.name.starts_with(&other.name), "only the name can be shorter");
-        }
+    let window = Definition {
+        window: Some(Window { length_ms: 60_000, buckets: 6 }),
+        ..Definition::new("window", Spec::bloom(5, 0.1))
+    };
+    let whole =
+        Definition { origin: "key".into(), expires: Some(5), labels: b"door"[..].into(), ..plain.clone() };
+    for definition in [&plain, &window, &whole] {
+        let bytes = definition.encode().unwrap();
+        assert_eq!(Definition::decode(&bytes).unwrap(), *definition);
+        assert!((0..bytes.len()).all(|cut| Definition::decode(&bytes[..cut]).is_err()));
     }
+    // The first version had no more than a name.
+    let bytes = plain.encode().unwrap();
+    let bare = [&[1], &bytes[1..40], "ключ".as_bytes()].concat();
+    assert_eq!(Definition::decode(&bare).unwrap(), plain);
     for wrong in [
         Definition { name: String::new(), ..whole.clone() },
         Definition { name: "n".repeat(2000), ..whole.clone() },
         Definition { shards: 0, ..whole.clone() },
+        Definition { labels: vec![0; 257].into(), ..whole.clone() },
+        Definition { window: window.window, ..whole.clone() },
+        Definition { window: Some(Window { length_ms: 5, buckets: 6 }), ..window },
         Definition { spec: Spec::hosted(Layout::RedisBloom { expansion: None }, 5, 0.1), ..whole.clone() },
         Definition { spec: Spec::bloom(0, 0.1), ..whole },
     ] {

@@ -237,6 +237,12 @@ impl Filter {
         result
     }
 
+    /// [`insert_fingerprints`](Self::insert_fingerprints) into a slice that the caller has, as long as `keys`. Says how many keys
+    /// were added, which are all unless there is an error.
+    pub fn insert_into(&self, keys: &[Fingerprint], new: &mut [bool]) -> (usize, Result<()>) {
+        self.body.insert_run(keys, self.body.prefetches(), new)
+    }
+
     /// Adds many keys to a filter that nobody else holds: without atomic instructions, and so several times as fast.
     /// Rebuilding from sorted fingerprints is faster still, because lines then follow each other.
     pub fn fill_fingerprints(&mut self, keys: &[Fingerprint]) -> Result<()> {

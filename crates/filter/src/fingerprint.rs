@@ -35,6 +35,7 @@ impl Fingerprint {
     /// assert!(hasher.fingerprint(b"a key").slot(256) < 256);
     /// # Ok::<(), umbel_filter::Error>(())
     /// ```
+    #[inline]
     pub fn slot(self, slots: u32) -> u32 {
         let mixed = (self.first.rotate_left(29) ^ self.second).wrapping_mul(0xd6e8_feb8_6659_fd93);
         scale(mixed ^ (mixed >> 32), u64::from(slots)) as u32

@@ -127,7 +127,7 @@ impl Shared {
             let mut turn = lane.turn.lock().await;
             let Some(slot) = turn.slot(self, number) else { return Ok(true) };
             let Some(shard) = slot.state.shard_mut(filter) else { return Ok(true) };
-            if *shard.definition() != definition || shard.first_run() != first_run {
+            if shard.definition().generation != definition.generation || shard.first_run() != first_run {
                 return Ok(false);
             }
             if let Some(newest) = shard.newest().filter(|newest| newest.len() <= LAST_FINGERPRINTS) {

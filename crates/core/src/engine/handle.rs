@@ -1,18 +1,18 @@
 //! Filters as readers see them: by name, without waiting for anybody.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use umbel_filter::{Fingerprint, Hasher, Kind};
 
-use crate::definition::{Definition, home};
-use crate::fold::{Projection, Shard};
+use crate::definition::Definition;
+use crate::fold::{Layer, Projection, Shard};
 use crate::{Error, Result};
 
-/// Arrays that a lookup holds at once: arc-swap has eight places for each thread.
-const HELD_AT_ONCE: usize = 8;
+/// How many keys ahead of the one that is looked up lines are asked for.
+const KEYS_AHEAD: usize = 32;
 
 /// What a lookup says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,10 @@ pub struct Handle {
     hasher: Hasher,
     definition: ArcSwap<Definition>,
     shards: Box<[Place]>,
+    /// All shards at once, for batches; none if one of them changed. To load them one by one costs more than to look into them.
+    table: ArcSwapOption<Box<[Looked]>>,
+    /// Whoever changes a shard or makes the table.
+    changes: Mutex<()>,
     /// Shards that are not in memory. Every add asks, and counting them anew would take longer than the add.
     absent: AtomicU64,
     items: AtomicU64,
@@ -52,6 +56,8 @@ pub struct Handle {
     pub(super) wanted: AtomicU64,
     /// Keys that were removed since the arrays were built.
     pub(super) removals: AtomicU64,
+    /// When it is gone, in milliseconds since 1970; the greatest number for never.
+    expires: AtomicU64,
 }
 
 /// A shard as readers see it.
@@ -69,6 +75,30 @@ impl Place {
     }
 }
 
+/// A shard as batches see it: what nearly every key asks stands first.
+#[derive(Debug)]
+struct Looked {
+    newest: Option<Arc<Layer>>,
+    /// All layers, if there are more.
+    all: Option<Arc<Projection>>,
+}
+
+impl Looked {
+    fn new(projection: Option<Arc<Projection>>) -> Self {
+        let newest = projection.as_ref().and_then(|projection| projection.layers().last()).cloned();
+        Self { newest, all: projection.filter(|projection| projection.layers().len() > 1) }
+    }
+
+    #[inline]
+    fn contains(&self, key: Fingerprint) -> Answer {
+        match (&self.newest, &self.all) {
+            (Some(only), None) => Answer::of(only.filter.contains_fingerprint(key)),
+            (_, Some(all)) => Answer::of(all.contains(key)),
+            (None, None) => Answer::Unknown,
+        }
+    }
+}
+
 impl Handle {
     fn new(id: u64, slots: u32, definition: Definition, hasher: Hasher) -> Self {
         Self {
@@ -77,7 +107,10 @@ impl Handle {
             home: definition.home(slots),
             hasher,
             shards: (0..definition.shards).map(|_| Place::default()).collect(),
+            table: ArcSwapOption::empty(),
+            changes: Mutex::default(),
             absent: AtomicU64::new(u64::from(definition.shards)),
+            expires: AtomicU64::new(definition.expires.unwrap_or(u64::MAX)),
             definition: ArcSwap::from_pointee(definition),
             items: AtomicU64::new(0),
             used: AtomicBool::new(true),
@@ -96,6 +129,11 @@ impl Handle {
     /// What the filter is, by its newest definition.
     pub fn definition(&self) -> Arc<Definition> {
         self.definition.load_full()
+    }
+
+    /// Whether its time was over at this time, in milliseconds since 1970.
+    pub fn is_expired(&self, unix_millis: u64) -> bool {
+        self.expires.load(Ordering::Relaxed) <= unix_millis
     }
 
     /// Hashes keys as the filter does.
@@ -131,6 +169,8 @@ impl Handle {
     /// Lets another array answer for a shard, or none. Whoever has the slot's turn calls it.
     fn set_projection(&self, place: &Place, projection: Option<Arc<Projection>>) {
         let present = projection.is_some();
+        let _alone = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.table.store(None);
         match (place.projection.swap(projection).is_some(), present) {
             (false, true) => _ = self.absent.fetch_sub(1, Ordering::AcqRel),
             (true, false) => _ = self.absent.fetch_add(1, Ordering::AcqRel),
@@ -161,23 +201,37 @@ impl Handle {
             answers.extend(maybe.into_iter().map(Answer::of));
             return;
         }
-        // The lines of a chunk are asked for before the first one is looked at. A thread can hold few arrays at once without
-        // counting references, which costs more than waiting for a line.
-        let mut shards = Vec::with_capacity(HELD_AT_ONCE);
-        for chunk in keys.chunks(HELD_AT_ONCE) {
-            shards.clear();
-            let loaded = chunk.iter().map(|key| self.shards[key.slot(self.slots) as usize].projection.load());
-            shards.extend(loaded);
-            for (key, shard) in chunk.iter().zip(&shards) {
-                if let Some(newest) = shard.as_ref().and_then(|projection| projection.filters().next_back()) {
-                    newest.prefetch(*key);
-                }
+        let Some(table) = &*self.table.load() else {
+            // Whoever finds no table makes one; nobody waits for it.
+            self.make_table();
+            answers.extend(keys.iter().map(|key| self.contains(*key)));
+            return;
+        };
+        let shard = |key: &Fingerprint| &table[key.slot(self.slots) as usize];
+        let prefetch = |key: &Fingerprint| {
+            if let Some(newest) = &shard(key).newest {
+                newest.filter.prefetch(*key);
             }
-            answers.extend(chunk.iter().zip(&shards).map(|(key, shard)| match &**shard {
-                Some(projection) => Answer::of(projection.contains(*key)),
-                None => Answer::Unknown,
-            }));
+        };
+        let (near, far) = keys.split_at(keys.len().min(KEYS_AHEAD));
+        near.iter().for_each(prefetch);
+        let mut far = far.iter();
+        answers.extend(keys.iter().map(|key| {
+            far.next().into_iter().for_each(prefetch);
+            shard(key).contains(*key)
+        }));
+    }
+
+    fn make_table(&self) {
+        if let Ok(_alone) = self.changes.try_lock() {
+            let table = self.shards.iter().map(|place| Looked::new(place.projection.load_full()));
+            self.table.store(Some(Arc::new(table.collect())));
         }
+    }
+
+    /// Whether it lives in one slot.
+    pub(super) fn is_whole(&self) -> bool {
+        self.shards.len() == 1
     }
 
     /// Keys that were new when they were added, less those that went.
@@ -232,6 +286,17 @@ pub(super) struct Directory {
 struct Filters {
     by_name: HashMap<String, Arc<Handle>>,
     by_id: HashMap<u64, Arc<Handle>>,
+    /// Those whose home was shown: they exist.
+    homed: HashSet<u64>,
+}
+
+impl Filters {
+    /// Frees a name, if it is this filter's.
+    fn forget_name(&mut self, name: &str, id: u64) {
+        if self.by_name.get(name).is_some_and(|named| named.id == id) {
+            self.by_name.remove(name);
+        }
+    }
 }
 
 impl Directory {
@@ -247,11 +312,13 @@ impl Directory {
         self.filters.read().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
     }
 
+    /// All filters, by name.
     pub(super) fn all(&self) -> Vec<Arc<Handle>> {
         let filters = self.filters.read().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = filters.by_name.values().cloned().collect();
-        all.sort_by(|one, other| one.definition.load().name.cmp(&other.definition.load().name));
-        all
+        let existing = filters.homed.iter().filter_map(|id| filters.by_id.get(id));
+        let mut all: Vec<_> = existing.map(|handle| (handle.definition(), Arc::clone(handle))).collect();
+        all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        all.into_iter().map(|(_, handle)| handle).collect()
     }
 
     /// Shows readers a slot's part of a filter as it is now, or that it is gone.
@@ -282,16 +349,24 @@ impl Directory {
         };
         place.items_on_disk.store(items_on_disk, Ordering::Relaxed);
         handle.set_projection(place, shard.projection().cloned());
-        let is_home = home(&definition.name, self.slots) == slot;
+        let is_home = definition.home(self.slots) == slot;
+        let before = is_home.then(|| handle.definition.swap(Arc::new(definition.clone())));
         if is_home {
-            handle.definition.store(Arc::new(definition.clone()));
+            handle.expires.store(definition.expires.unwrap_or(u64::MAX), Ordering::Relaxed);
         }
         if !handle.is_behind() {
             handle.room.store(handle.definition.load().spec.capacity, Ordering::Relaxed);
         }
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
-        if is_home {
-            filters.by_name.insert(definition.name.clone(), Arc::clone(&handle));
+        if let Some(before) = before {
+            filters.homed.insert(id);
+            if before.name != definition.name {
+                filters.forget_name(&before.name, id);
+            }
+            // Two of one name are not made. If there were, all would agree on which one has it.
+            if filters.by_name.get(&definition.name).is_none_or(|named| named.id >= id) {
+                filters.by_name.insert(definition.name.clone(), Arc::clone(&handle));
+            }
         }
         filters.by_id.insert(id, handle);
         Ok(())
@@ -304,10 +379,8 @@ impl Directory {
         }
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
         if slot == handle.home {
-            let name = &handle.definition.load().name;
-            if filters.by_name.get(name).is_some_and(|named| named.id == handle.id) {
-                filters.by_name.remove(name);
-            }
+            filters.homed.remove(&handle.id);
+            filters.forget_name(&handle.definition.load().name, handle.id);
         }
         if handle.absent.load(Ordering::Acquire) == handle.shards.len() as u64 {
             filters.by_id.remove(&handle.id);

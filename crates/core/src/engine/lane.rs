@@ -1,32 +1,41 @@
 //! A lane: one partition of the log and the slots that are folded from it.
 //!
 //! Requests queue up. Whoever has the turn takes all that wait, appends them together, folds them in the order of the log and
-//! tells each what came of it; those who waited find their answer when it is their turn. So there is one append under way
-//! for each partition, and while it waits for the disk the next batch gathers.
+//! tells each what came of it. So there is one append under way for each partition, and while it waits for the disk the next
+//! batch gathers. Requests do not line up for the turn: they wait for their answer, and whoever leaves the turn wakes those that
+//! have none. A turn that was handed to a sleeper would keep everybody waiting until it is awake.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
+use futures_util::future::poll_immediate;
 
 use super::Shared;
 use super::checkpoint::Kept;
-use super::part::{Applied, Split};
+use super::part::{Applied, Part, Split};
 use super::stored::Stored;
 use crate::archive::Run;
 use crate::entry::{Entry, Operation};
 use crate::fold::{Archived, Shard, State, Work};
 use crate::{Error, Position, Result};
+use turns::{Ticket, Turns, Waiting};
 
+mod turns;
+
+/// Batches that one who has the turn does for others after its own.
+const ROUNDS_FOR_OTHERS: usize = 16;
+/// Keys whose lines are asked for ahead of time; they fit into the nearer caches.
+const KEYS_AHEAD: usize = 1024;
 /// Bytes that are read from the log at once.
 const READ_BYTES: usize = 4 << 20;
 
+// Lanes stand side by side and are used by different threads.
+#[repr(align(128))]
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) partition: u32,
-    queue: Mutex<Vec<Arc<Ticket>>>,
-    pub(super) turn: tokio::sync::Mutex<Turn>,
+    pub(super) turn: Turns,
     applied: Mutex<Position>,
     /// Rounds of checkpoints, with the trim in the end, come one after another.
     pub(super) checkpoints: tokio::sync::Mutex<()>,
@@ -65,20 +74,11 @@ impl Slot {
     }
 }
 
-/// A request and, when it is there, its answer.
-#[derive(Debug)]
-struct Ticket {
-    split: Split,
-    bytes: Bytes,
-    answer: OnceLock<Result<Applied>>,
-}
-
 impl Lane {
     pub(super) fn new(partition: u32, slots: Vec<Slot>, applied: Position) -> Self {
         Self {
             partition,
-            queue: Mutex::default(),
-            turn: tokio::sync::Mutex::new(Turn { slots, applied, uncertain: true }),
+            turn: Turns::new(Turn { slots, applied, uncertain: true }),
             applied: Mutex::new(applied),
             checkpoints: tokio::sync::Mutex::default(),
             folded_bytes: AtomicU64::new(0),
@@ -87,19 +87,16 @@ impl Lane {
 
     /// Appends entries and folds them; gives what came of each.
     pub(super) async fn submit(&self, shared: &Shared, entries: Vec<Entry>) -> Result<Vec<Applied>> {
-        let tickets = entries.into_iter().map(|entry| {
-            let bytes = entry.encode()?;
-            Ok(Arc::new(Ticket { split: self.split(shared, entry), bytes, answer: OnceLock::new() }))
-        });
+        let tickets =
+            entries.into_iter().map(|entry| Ticket::new(entry.encode()?, self.split(shared, entry)));
         let tickets = tickets.collect::<Result<Vec<_>>>()?;
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).extend(tickets.iter().cloned());
-        let mut turn = self.turn.lock().await;
-        if tickets.iter().any(|ticket| ticket.answer.get().is_none()) {
-            self.work(shared, &mut turn).await;
+        self.turn.queue(&tickets);
+        for ticket in &tickets {
+            while let Some(mut turn) = self.turn.unless_answered(ticket).await {
+                self.work(shared, &mut turn).await;
+            }
         }
-        drop(turn);
-        let given_up = || Err(Error::Retry("whoever appended this gave up: it may be done or not".into()));
-        tickets.iter().map(|ticket| ticket.answer.get().cloned().unwrap_or_else(given_up)).collect()
+        tickets.into_iter().map(Ticket::into_answer).collect()
     }
 
     /// Appends an entry and folds it, for one who has the turn.
@@ -110,26 +107,33 @@ impl Lane {
         entry: Entry,
     ) -> Result<Applied> {
         let bytes = entry.encode()?;
-        let ticket = Arc::new(Ticket { split: self.split(shared, entry), bytes, answer: OnceLock::new() });
+        let ticket = Ticket::new(bytes, self.split(shared, entry))?;
         self.append(shared, turn, std::slice::from_ref(&ticket)).await?;
-        ticket.answer.get().cloned().unwrap_or_else(|| Err(Error::Retry("it was given up".into())))
+        ticket.into_answer()
     }
 
     /// Does everything that waits.
     async fn work(&self, shared: &Shared, turn: &mut Turn) {
-        let waiting = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
-        // What an entry needs is looked up before it is appended, so changes of what there is stand alone.
-        for batch in waiting.chunk_by(|one, next| !one.split.is_change() && !next.split.is_change()) {
-            if let Err(error) = self.append(shared, turn, batch).await {
-                for ticket in batch {
+        for _ in 0..=ROUNDS_FOR_OTHERS {
+            let waiting = Waiting::take(&self.turn);
+            let mut waited = waiting.is_empty();
+            // What an entry needs is looked up before it is appended, so changes of what there is stand alone.
+            for batch in waiting.chunk_by(|one, next| !one.split.is_change() && !next.split.is_change()) {
+                match self.append(shared, turn, batch).await {
+                    Ok(log_waited) => waited |= log_waited,
                     // Those that were folded before it failed have their answer.
-                    let _ = ticket.answer.set(Err(error.clone()));
+                    Err(error) => batch.iter().for_each(|ticket| ticket.answer(Err(error.clone()))),
                 }
+            }
+            // Whoever waited for the disk should not wait for it again, for others.
+            if waited {
+                return;
             }
         }
     }
 
-    async fn append(&self, shared: &Shared, turn: &mut Turn, batch: &[Arc<Ticket>]) -> Result<()> {
+    /// Appends and folds; says whether the log let it wait.
+    async fn append(&self, shared: &Shared, turn: &mut Turn, batch: &[Arc<Ticket>]) -> Result<bool> {
         if turn.uncertain {
             self.catch_up(shared, turn).await?;
         }
@@ -139,25 +143,30 @@ impl Lane {
             match self.prepare(shared, turn, &ticket.split, &mut archived).await {
                 Ok(()) => ready.push(ticket),
                 // That is its own trouble, not that of the others.
-                Err(error) => _ = ticket.answer.set(Err(error)),
+                Err(error) => ticket.answer(Err(error)),
             }
         }
         if ready.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         turn.uncertain = true;
         let entries = ready.iter().map(|ticket| ticket.bytes.clone()).collect();
-        let positions = shared.log.append(self.partition, entries).await?;
+        let mut append = shared.log.append(self.partition, entries);
+        let (waited, positions) = match poll_immediate(&mut append).await {
+            Some(positions) => (false, positions?),
+            None => (true, append.await?),
+        };
         if !shared.log.is_exclusive() {
-            return self.find(shared, turn, &ready, &positions).await;
+            self.find(shared, turn, &ready, &positions).await?;
+            return Ok(true);
         }
         for (ticket, position) in ready.iter().zip(positions) {
             let applied = self.fold(shared, turn, position, &ticket.split, ticket.bytes.len(), &archived)?;
-            let _ = ticket.answer.set(Ok(applied));
+            ticket.answer(Ok(applied));
         }
         turn.uncertain = false;
         self.publish(turn.applied);
-        Ok(())
+        Ok(waited)
     }
 
     fn split(&self, shared: &Shared, entry: Entry) -> Split {
@@ -177,7 +186,7 @@ impl Lane {
         while turn.applied < *last {
             let folded = self.fold_next(shared, turn, |applied| {
                 if let Some(ticket) = ours.get(&applied.position) {
-                    let _ = ticket.answer.set(Ok(applied));
+                    ticket.answer(Ok(applied));
                 }
             });
             if !folded.await? {
@@ -228,17 +237,25 @@ impl Lane {
         archived: &mut Archived,
     ) -> Result<()> {
         let filter = split.entry.filter;
+        let fetches = split.is_spread() && split.keys() <= KEYS_AHEAD;
         for part in split.parts() {
             let Some(slot) = turn.slot(shared, part.slot) else {
                 let slots = shared.settings.slots;
                 return Err(Error::Invalid(format!("slot {} of a deployment of {slots}", part.slot)));
             };
-            if let Work::Other(Operation::Drop | Operation::Clear | Operation::Barrier) = part.work {
+            if let Work::Other(
+                Operation::Drop | Operation::Clear | Operation::Barrier | Operation::Describe(_),
+            ) = part.work
+            {
                 continue;
             }
             let Some(shard) = slot.state.shard(filter) else { continue };
             if shard.projection().is_none() {
                 shared.load_into(slot, filter).await?;
+            }
+            if fetches && let Some(shard) = slot.state.shard(filter) {
+                // They arrive while the entry is appended.
+                prefetch(shard, &part);
             }
             match part.work {
                 Work::Remove(keys) => shared.ask_archive(slot, filter, keys, archived).await?,
@@ -261,9 +278,27 @@ impl Lane {
         let mut applied = Applied::at(position, split);
         let mut new_keys = 0;
         let (filter, request) = (split.entry.filter, split.entry.request);
-        turn.prefetch(shared, split);
+        let mut coming = split.parts().skip_while(|_| split.keys() <= KEYS_AHEAD || !split.is_spread());
+        let mut fetched = 0;
+        let mut new = vec![false; if request.session == 0 { split.keys() } else { 0 }];
         for part in split.parts() {
+            while fetched < part.keys.end + KEYS_AHEAD {
+                let Some(next) = coming.next() else { break };
+                fetched = next.keys.end;
+                let slot = turn.slot(shared, next.slot);
+                if let Some(shard) = slot.and_then(|slot| slot.state.shard(filter)) {
+                    prefetch(shard, &next);
+                }
+            }
             let Some(slot) = turn.slot(shared, part.slot) else { continue };
+            if let (Work::Add(keys), Some(new)) = (part.work, new.get_mut(part.keys.clone()))
+                && let Some(fresh) = slot.state.add_simply(position, filter, keys, new)
+            {
+                slot.last_entry = position;
+                new_keys += fresh;
+                applied.put(split, &part, new);
+                continue;
+            }
             // If an entry could not be folded as a whole, some slots have it already.
             let fresh = position > slot.state.applied();
             // A request that comes again gets its answer again, and changes nothing that could be counted.
@@ -295,24 +330,17 @@ impl Lane {
 }
 
 impl Turn {
-    /// Asks for the lines of keys in several slots, so that they are there when it is their turn. One slot does it by itself.
-    fn prefetch(&mut self, shared: &Shared, split: &Split) {
-        if !split.is_spread() {
-            return;
-        }
-        for part in split.parts() {
-            let (Work::Add(keys) | Work::Remove(keys)) = part.work else { return };
-            let shard = self.slot(shared, part.slot).and_then(|slot| slot.state.shard(split.entry.filter));
-            let projection = shard.and_then(Shard::projection);
-            if let Some(newest) = projection.and_then(|projection| projection.filters().next_back()) {
-                keys.iter().for_each(|key| newest.prefetch(*key));
-            }
-        }
-    }
-
     /// A slot of this lane.
     pub(super) fn slot(&mut self, shared: &Shared, slot: u16) -> Option<&mut Slot> {
         let found = self.slots.get_mut(usize::from(slot) / shared.lanes.len())?;
         (found.state.slot() == slot).then_some(found)
+    }
+}
+
+/// Asks for the lines of a part's keys, so that they are there when it is their turn. A filter in one slot does it by itself.
+fn prefetch(shard: &Shard, part: &Part<'_>) {
+    let (Work::Add(keys) | Work::Remove(keys)) = part.work else { return };
+    if let Some(newest) = shard.projection().and_then(|projection| projection.filters().next_back()) {
+        keys.iter().for_each(|key| newest.prefetch(*key));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use umbel_filter::Fingerprint;
+
 use crate::Position;
 use crate::entry::{Entry, Operation, SPREAD};
 use crate::fold::{Outcome, Work};
@@ -20,8 +22,12 @@ pub(super) struct Split {
 pub(super) struct Part<'a> {
     pub(super) slot: u16,
     pub(super) work: Work<'a>,
-    keys: Range<usize>,
+    /// Which of the keys they are.
+    pub(super) keys: Range<usize>,
 }
+
+/// Slots of a partition in deployments of the default size.
+const PARTS_EXPECTED: usize = 64;
 
 impl Split {
     /// Splits an entry of a partition into what is for each of its slots.
@@ -47,19 +53,15 @@ impl Split {
             let parts = vec![(slot, 0..keys.len())];
             return Self { entry: whole(again(keys)), parts, places: None };
         }
-        let mut order: Vec<(u16, u32)> =
-            (0..).zip(&keys).map(|(n, key)| (key.slot(slots) as u16, n)).collect();
-        order.sort_unstable();
-        let mut parts: Vec<(u16, Range<usize>)> = Vec::new();
-        for (at, (slot, _)) in order.iter().enumerate() {
-            match parts.last_mut() {
-                Some((last, range)) if last == slot => range.end = at + 1,
-                _ => parts.push((*slot, at..at + 1)),
-            }
+        let slot_of = |key: &Fingerprint| key.slot(slots) as u16;
+        // Entries of our own are in order already.
+        if let Some(parts) = parts_in_order(keys.iter().map(slot_of)) {
+            return Self { entry: whole(again(keys)), parts, places: None };
         }
-        let sorted = order.iter().map(|(_, place)| keys[*place as usize]).collect();
-        let places = order.iter().map(|(_, place)| *place).collect();
-        Self { entry: whole(again(sorted)), parts, places: Some(places) }
+        let order = Order::new(keys.iter().map(slot_of), slots as usize);
+        let sorted: Vec<_> = order.places().map(|place| keys[place as usize]).collect();
+        let parts = parts_in_order(sorted.iter().map(slot_of)).unwrap_or_default();
+        Self { entry: whole(again(sorted)), parts, places: Some(order.places().collect()) }
     }
 
     /// What is for each slot.
@@ -89,11 +91,65 @@ impl Split {
         self.parts.retain(|(slot, _)| keep(*slot));
     }
 
-    fn keys(&self) -> usize {
+    /// How many keys there are for all slots.
+    pub(super) fn keys(&self) -> usize {
         match &self.entry.operation {
             Operation::Add(keys) | Operation::Remove(keys) => keys.len(),
             _ => 0,
         }
+    }
+}
+
+/// The ranges of equal slots, unless a slot comes after a greater one.
+fn parts_in_order(slots: impl ExactSizeIterator<Item = u16>) -> Option<Vec<(u16, Range<usize>)>> {
+    let mut parts: Vec<(u16, Range<usize>)> = Vec::with_capacity(slots.len().min(PARTS_EXPECTED));
+    for (at, slot) in slots.enumerate() {
+        match parts.last_mut() {
+            Some((last, range)) if *last == slot => range.end = at + 1,
+            Some((last, _)) if *last > slot => return None,
+            _ => parts.push((slot, at..at + 1)),
+        }
+    }
+    Some(parts)
+}
+
+/// The order of keys by the group that they belong to. Keys of one group stay in the order in which they came.
+pub(super) struct Order(Vec<u64>);
+
+impl Order {
+    /// From the group of each key, all of them below `groups`.
+    pub(super) fn new(of_keys: impl ExactSizeIterator<Item = u16>, groups: usize) -> Self {
+        let of_keys = (0..).zip(of_keys);
+        let mut order: Vec<u64> =
+            of_keys.map(|(place, group): (u64, u16)| u64::from(group) << 32 | place).collect();
+        // To count costs a step for each group, to compare costs several for each key.
+        if order.len() * 4 < groups {
+            order.sort_unstable();
+            return Self(order);
+        }
+        let group_of = |code: &u64| (code >> 32) as usize;
+        let mut starts = vec![0_u32; groups + 1];
+        order.iter().for_each(|code| starts[group_of(code) + 1] += 1);
+        for group in 1..groups {
+            starts[group] += starts[group - 1];
+        }
+        let mut sorted = vec![0; order.len()];
+        for code in &order {
+            let start = &mut starts[group_of(code)];
+            sorted[*start as usize] = *code;
+            *start += 1;
+        }
+        Self(sorted)
+    }
+
+    /// Where each key stood, in the new order.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|code| *code as u32)
+    }
+
+    /// The group and the place of each key, in the new order.
+    pub(super) fn codes(&self) -> impl Iterator<Item = (u16, u32)> {
+        self.0.iter().map(|code| ((code >> 32) as u16, *code as u32))
     }
 }
 
@@ -128,9 +184,21 @@ impl Applied {
             }
             Outcome::Done | Outcome::Passed => return,
         };
-        for (at, answer) in part.keys.clone().zip(answers) {
-            let place = split.places.as_ref().map_or(at, |places| places[at] as usize);
-            self.answers[place] = Some(answer);
+        self.put(split, part, &answers);
+    }
+
+    /// Takes in answers for the first keys of a part.
+    pub(super) fn put(&mut self, split: &Split, part: &Part<'_>, answers: &[bool]) {
+        match &split.places {
+            None => {
+                let places = &mut self.answers[part.keys.clone()];
+                places.iter_mut().zip(answers).for_each(|(place, answer)| *place = Some(*answer));
+            }
+            Some(places) => {
+                for (place, answer) in places[part.keys.clone()].iter().zip(answers) {
+                    self.answers[*place as usize] = Some(*answer);
+                }
+            }
         }
     }
 }

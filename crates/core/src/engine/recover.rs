@@ -251,8 +251,21 @@ impl Shared {
                 }
                 found.push((number, definition));
             }
-            let lacking = found.into_iter().filter(|(_, definition)| definition.as_ref() != Some(&newest));
-            for (slot, definition) in lacking {
+            // The home says what the filter is called; other slots need not know.
+            let growth = handle.definition().growth;
+            for (slot, definition) in found {
+                if let Some(definition) = &definition
+                    && definition.growth != growth
+                {
+                    let described = Definition { growth, ..(**definition).clone() };
+                    let operation = Operation::Describe(described.encode()?);
+                    let entry = Entry { filter: handle.id(), slot, request: Request::default(), operation };
+                    entries.push((self.lane(slot).partition, entry));
+                }
+                let behind = |now: &Arc<Definition>| now.generation < newest.generation;
+                if !definition.as_ref().is_none_or(behind) {
+                    continue;
+                }
                 let mut define = |definition: &Definition| {
                     let operation = Operation::Define(definition.encode()?);
                     let entry = Entry { filter: handle.id(), slot, request: Request::default(), operation };

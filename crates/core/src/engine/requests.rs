@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use umbel_filter::{Fingerprint, Plan, Spec};
 
 use super::handle::{Answer, Handle};
+use super::part::Order;
 use super::{Engine, Shared};
-use crate::definition::{Definition, Growth};
+use crate::definition::{Definition, Growth, Window};
 use crate::entry::{Entry, Operation, Request, SPREAD};
 use crate::limits::FINGERPRINTS_MAX;
 use crate::{Error, Position, Result};
@@ -26,6 +28,12 @@ pub struct NewFilter {
     pub retain: bool,
     /// What happens when it fills up.
     pub growth: Growth,
+    /// When it is gone, in milliseconds since 1970.
+    pub expires: Option<u64>,
+    /// What a door wants to remember of it, at most 256 bytes.
+    pub labels: Bytes,
+    /// Whether, and for how long, it remembers its newest keys only.
+    pub window: Option<Window>,
 }
 
 /// In how many slots a filter lives.
@@ -49,6 +57,9 @@ impl NewFilter {
             sharding: Sharding::default(),
             retain: true,
             growth: Growth::default(),
+            expires: None,
+            labels: Bytes::new(),
+            window: None,
         }
     }
 }
@@ -90,6 +101,8 @@ impl Engine {
         let plan = Plan::new(&definition.spec, definition.shards)
             .map_err(|error| Error::Invalid(error.to_string()))?;
         let bytes = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
+        // A window has no array of its own.
+        let bytes = if definition.window.is_some() { 0 } else { bytes };
         if bytes > shared.settings.limits.filter_bytes_max {
             return Err(Error::Invalid(format!(
                 "the filter {} takes {bytes} bytes; one may take {}",
@@ -97,6 +110,8 @@ impl Engine {
             )));
         }
         shared.reserve(bytes, &definition.name).await?;
+        let _naming = shared.naming.lock().await;
+        shared.free_name(&definition.name, None, false).await?;
         let id = shared.random.next();
         let operation = Operation::Define(definition.encode()?);
         let home = Entry {
@@ -121,12 +136,16 @@ impl Engine {
 
     /// The filter of that name.
     pub fn filter(&self, name: &str) -> Option<Arc<Handle>> {
-        self.shared.directory.named(name)
+        let now = self.shared.clock.unix_millis();
+        self.shared.directory.named(name).filter(|filter| !filter.is_expired(now))
     }
 
-    /// All filters, by name.
+    /// All filters that users made, by name.
     pub fn filters(&self) -> Vec<Arc<Handle>> {
-        self.shared.directory.all()
+        let now = self.shared.clock.unix_millis();
+        let mut all = self.shared.directory.all();
+        all.retain(|filter| !filter.definition().is_internal() && !filter.is_expired(now));
+        all
     }
 
     /// Adds keys.
@@ -217,14 +236,7 @@ impl Engine {
 
     /// Removes a filter. Its name is free at once.
     pub async fn drop_filter(&self, filter: &Arc<Handle>) -> Result<()> {
-        let (id, slots) = (filter.id(), self.shared.settings.slots);
-        let home = filter.definition().home(slots);
-        let home = Entry { filter: id, slot: home, request: Request::default(), operation: Operation::Drop };
-        let partition = self.shared.lane(home.slot).partition;
-        self.shared.submit(vec![(partition, home)]).await?;
-        // If the home forgot that it is dropped while other slots remember, the filter would be back without its keys.
-        self.shared.log.sync(partition).await?;
-        self.shared.everywhere(id, &filter.definition(), &Operation::Drop).await
+        self.shared.drop_filter(filter).await
     }
 
     /// Gives a filter another capacity or error rate. It answers as before until the new size is there, slot by slot.
@@ -253,25 +265,27 @@ impl Engine {
     }
 }
 
-fn gone(filter: &Handle) -> Error {
+pub(super) fn gone(filter: &Handle) -> Error {
     Error::Invalid(format!("the filter {} was dropped", filter.definition().name))
 }
 
-/// Keys of one partition, and where they stand among all.
+/// Keys of one partition.
 struct Group {
     partition: u32,
     keys: Vec<Fingerprint>,
-    places: Vec<usize>,
 }
 
 impl Shared {
     fn define(&self, new: NewFilter) -> Result<Definition> {
-        let NewFilter { name, spec, sharding, retain, growth } = new;
-        let whole = Definition { retain, growth, ..Definition::new(name, spec) };
+        let NewFilter { name, spec, sharding, retain, growth, expires, labels, window } = new;
+        let expires = expires.filter(|at| *at != u64::MAX);
+        let whole = Definition { retain, growth, expires, labels, window, ..Definition::new(name, spec) };
         whole.check()?;
         let bytes = Plan::new(&spec, 1).map_err(|error| Error::Invalid(error.to_string()))?.bytes();
         let shards = match sharding {
             Sharding::Whole => 1,
+            // Its buckets may be sharded.
+            _ if whole.window.is_some() => 1,
             Sharding::BySize
                 if whole.is_chain() || bytes <= u128::from(self.settings.sharded_above_bytes) =>
             {
@@ -282,6 +296,18 @@ impl Shared {
         let definition = Definition { shards, ..whole };
         definition.check()?;
         Ok(definition)
+    }
+
+    /// Removes a filter.
+    pub(super) async fn drop_filter(&self, filter: &Arc<Handle>) -> Result<()> {
+        let (id, slots) = (filter.id(), self.settings.slots);
+        let home = filter.definition().home(slots);
+        let home = Entry { filter: id, slot: home, request: Request::default(), operation: Operation::Drop };
+        let partition = self.lane(home.slot).partition;
+        self.submit(vec![(partition, home)]).await?;
+        // If the home forgot that it is dropped while other slots remember, the filter would be back without its keys.
+        self.log.sync(partition).await?;
+        self.everywhere(id, &filter.definition(), &Operation::Drop).await
     }
 
     /// The same operation in every slot in which a filter has a shard.
@@ -329,52 +355,75 @@ impl Shared {
         filter.used.store(true, Ordering::Relaxed);
         self.load(filter).await?;
         self.work.keep_up(self).await;
-        let slot = if filter.definition().shards == 1 { filter.slot(Fingerprint::default()) } else { SPREAD };
-        let grouped = self.by_partition(slot, keys);
-        let (mut entries, mut placed) = (Vec::new(), Vec::new());
-        for Group { partition, keys, places } in &grouped {
+        let slot = if filter.is_whole() { filter.slot(Fingerprint::default()) } else { SPREAD };
+        let (grouped, order) = self.by_partition(slot, keys);
+        let mut entries = Vec::with_capacity(grouped.len());
+        for Group { partition, keys } in grouped {
             if keys.len() > FINGERPRINTS_MAX && request.session != 0 {
                 return Err(Error::Invalid(format!(
                     "a session's request with {} keys for partition {partition}; at most {FINGERPRINTS_MAX}",
                     keys.len()
                 )));
             }
-            for (keys, places) in keys.chunks(FINGERPRINTS_MAX).zip(places.chunks(FINGERPRINTS_MAX)) {
-                let entry = Entry { filter: filter.id(), slot, request, operation: operation(keys.to_vec()) };
-                entries.push((*partition, entry));
-                placed.push((*partition, places));
+            let entry = |keys| Entry { filter: filter.id(), slot, request, operation: operation(keys) };
+            if keys.len() <= FINGERPRINTS_MAX {
+                entries.push((partition, entry(keys)));
+                continue;
             }
+            entries.extend(keys.chunks(FINGERPRINTS_MAX).map(|keys| (partition, entry(keys.to_vec()))));
         }
+        let partitions: Vec<u32> = entries.iter().map(|(partition, _)| *partition).collect();
         let applied = self.submit(entries).await?;
-        let mut written = Written { answers: vec![None; keys.len()], refused: None, token: Token::default() };
-        for ((partition, places), applied) in placed.into_iter().zip(applied) {
+        let mut written = Written { answers: Vec::new(), refused: None, token: Token::default() };
+        let mut answers = Vec::with_capacity(keys.len());
+        for (partition, applied) in partitions.into_iter().zip(applied) {
             written.token.see(partition, applied.position);
             if let Some(why) = applied.refused {
                 return Err(Error::Invalid(why));
             }
             written.refused = written.refused.or(applied.full);
-            for (place, answer) in places.iter().zip(applied.answers) {
-                written.answers[*place] = answer;
-            }
+            answers.extend(applied.answers);
         }
+        written.answers = match order {
+            None => answers,
+            Some(order) => {
+                let mut placed = vec![None; keys.len()];
+                order.places().zip(answers).for_each(|(place, answer)| placed[place as usize] = answer);
+                placed
+            }
+        };
         Ok(written)
     }
 
-    /// Keys by the partition that they belong to.
-    fn by_partition(&self, slot: u16, keys: &[Fingerprint]) -> Vec<Group> {
+    /// Keys by the partition that they belong to, and, if that is another order, where each of them stood. Within a partition they
+    /// are in the order of their slots, so that nobody has to sort them again.
+    fn by_partition(&self, slot: u16, keys: &[Fingerprint]) -> (Vec<Group>, Option<Order>) {
         if slot != SPREAD {
-            let partition = self.lane(slot).partition;
-            return vec![Group { partition, keys: keys.to_vec(), places: (0..keys.len()).collect() }];
+            let all = || Group { partition: self.lane(slot).partition, keys: keys.to_vec() };
+            return ((!keys.is_empty()).then(all).into_iter().collect(), None);
         }
-        let partitions = self.lanes.len() as u32;
-        let empty = |partition| Group { partition, keys: Vec::new(), places: Vec::new() };
-        let mut groups: Vec<Group> = (0..partitions).map(empty).collect();
-        for (place, key) in keys.iter().enumerate() {
-            let group = &mut groups[(key.slot(self.settings.slots) % partitions) as usize];
-            group.keys.push(*key);
-            group.places.push(place);
+        let (slots, partitions) = (self.settings.slots, self.lanes.len() as u32);
+        let each = slots.div_ceil(partitions);
+        let group_of = |key: &Fingerprint| {
+            let slot = key.slot(slots);
+            (slot % partitions * each + slot / partitions) as u16
+        };
+        let order = Order::new(keys.iter().map(group_of), (partitions * each) as usize);
+        let mut groups: Vec<Group> = Vec::with_capacity(keys.len().min(partitions as usize));
+        let mut end = 0;
+        for (group, place) in order.codes() {
+            let group = u32::from(group);
+            if group >= end || groups.is_empty() {
+                let partition = group / each;
+                end = (partition + 1) * each;
+                let expected = keys.len() / partitions as usize;
+                groups.push(Group { partition, keys: Vec::with_capacity(expected + expected / 4 + 4) });
+            }
+            if let Some(group) = groups.last_mut() {
+                group.keys.push(keys[place as usize]);
+            }
         }
-        groups
+        (groups, Some(order))
     }
 
     async fn reached(&self, token: &Token) -> Result<()> {

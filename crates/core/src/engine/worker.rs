@@ -268,6 +268,9 @@ impl Shared {
     /// theirs; the first one is told.
     async fn grow_all(&self) -> Result<u64> {
         let (mut grown, mut failure) = (0, self.finish().await.err());
+        if let Err(error) = self.drop_expired().await {
+            failure.get_or_insert(error);
+        }
         let filters = self.directory.all();
         for filter in &filters {
             let more = self.coming(filter);

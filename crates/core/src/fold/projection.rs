@@ -68,6 +68,10 @@ struct Copy {
 impl Projection {
     /// An empty one for the definition.
     pub(crate) fn new(definition: &Definition, means: &Means) -> Result<Self> {
+        if definition.window.is_some() {
+            // Its keys are in its buckets.
+            return Ok(Self::of(definition.generation, Vec::new(), 0));
+        }
         let grows = definition.growth != Growth::Fixed;
         let halved = !definition.retain && grows && !definition.is_chain();
         let error = if halved { definition.spec.error / 2.0 } else { definition.spec.error };
@@ -140,6 +144,10 @@ impl Projection {
         self.layers.iter().map(|layer| &layer.filter)
     }
 
+    pub(crate) fn layers(&self) -> &[Arc<Layer>] {
+        &self.layers
+    }
+
     /// Whether the key may have been added; false is certain.
     #[inline]
     pub fn contains(&self, key: Fingerprint) -> bool {
@@ -187,6 +195,20 @@ impl Projection {
         let fresh = new.iter().filter(|new| **new).count() as u64;
         self.items.fetch_add(fresh, Ordering::Relaxed);
         outcome
+    }
+
+    /// Adds keys where nothing but the newest layer is asked, and puts the answers into `new`, which is as long as `keys`. Gives how
+    /// many were new; nothing, and nothing was done, if it is not so simple.
+    #[inline]
+    pub(super) fn insert_simply(&self, keys: &[Fingerprint], new: &mut [bool]) -> Option<u64> {
+        let [only] = &self.layers[..] else { return None };
+        let _copy = self.save_blocks(keys);
+        // It cannot fail: only chains can, and they are not added to in this way.
+        let _ = only.filter.insert_into(keys, new);
+        let fresh = new.iter().filter(|new| **new).count() as u64;
+        // Whoever folds the slot is alone.
+        self.items.store(self.items() + fresh, Ordering::Relaxed);
+        Some(fresh)
     }
 
     /// Takes a key out, where there are counters and it seems to be there.

@@ -153,6 +153,19 @@ impl Shard {
         })
     }
 
+    /// Adds keys in the plain case, in which nobody has to be told more than `new` holds, and gives how many were new. In all
+    /// other cases nothing is done and nothing given.
+    #[inline]
+    pub(super) fn add_simply(&mut self, keys: &[Fingerprint], new: &mut [bool]) -> Option<u64> {
+        let plain =
+            self.next.is_none() && self.definition.growth != Growth::Fixed && !self.definition.is_chain();
+        let fresh = self.projection.as_ref().filter(|_| plain)?.insert_simply(keys, new)?;
+        if let Some(tail) = &mut self.tail {
+            tail.add(keys);
+        }
+        Some(fresh)
+    }
+
     pub(super) fn remove(
         &mut self,
         filter: u64,
@@ -211,7 +224,7 @@ impl Shard {
             }
         }
         self.next = None;
-        self.definition = next;
+        self.definition = next.described(&self.definition);
         Ok(Outcome::Done)
     }
 }

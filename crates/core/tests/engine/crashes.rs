@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use umbel_core::disk::{Disk, Fault, MemoryDisk};
-use umbel_core::engine::{Answer, Engine, NewFilter, Settings};
+use umbel_core::engine::{Answer, Engine, Handle, NewFilter, Settings};
 use umbel_core::log::{FileLog, Log};
 use umbel_core::{Error, Position};
 use umbel_filter::Spec;
@@ -51,6 +51,8 @@ struct Action {
     expected: fn(bool) -> Expected,
     /// Filters that may be there or not.
     optional: &'static [&'static str],
+    /// Of these filters exactly one is there.
+    one_of: &'static [&'static str],
     /// Whether it writes to the log. What a checkpoint has of it may then be missing from a log that lost its end.
     writes: bool,
 }
@@ -116,6 +118,12 @@ fn checkpoint(alive: &Alive) -> Result<bool, Error> {
 }
 
 /// Checks everything that an engine holds, and gives the digest of what it comes to.
+async fn check_action(alive: &Alive, action: &Action, expected: &Expected, place: &str) -> Vec<u128> {
+    let there = action.one_of.iter().filter(|name| alive.engine.filter(name).is_some()).count();
+    assert!(action.one_of.is_empty() || there == 1, "{place}: {there} of {:?} are there", action.one_of);
+    check(alive, expected, action.optional, place).await
+}
+
 async fn check(alive: &Alive, expected: &Expected, optional: &[&str], place: &str) -> Vec<u128> {
     let engine = &alive.engine;
     settle(engine).await.unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -154,7 +162,7 @@ fn check_disk(
 ) -> bool {
     run(async {
         let alive = alive(disk).await.unwrap_or_else(|error| panic!("{place}: {error}"));
-        let digests = check(&alive, expected, action.optional, place).await;
+        let digests = check_action(&alive, action, expected, place).await;
         let mut whole = may_be_whole;
         for partition in 0..PARTITIONS {
             whole &= alive.log.bounds(partition).await.unwrap().oldest == Position::START;
@@ -171,7 +179,7 @@ fn check_disk(
         }
         let place = format!("{place}, its log alone");
         let alive = self::alive(&log_alone).await.unwrap_or_else(|error| panic!("{place}: {error}"));
-        let folded = check(&alive, expected, action.optional, &place).await;
+        let folded = check_action(&alive, action, expected, &place).await;
         assert_eq!(folded, digests, "{place} comes to something else");
         true
     })
@@ -292,7 +300,7 @@ fn go_on(base: &MemoryDisk, action: &Action, nth: u64) -> Vec<bool> {
             done = second.is_ok();
             assert!(matches!(second, Ok(_) | Err(Error::Invalid(_))), "{place}, again: {second:?}");
         }
-        run(check(&alive, &(action.expected)(done), action.optional, &place));
+        run(check_action(&alive, action, &(action.expected)(done), &place));
         run(alive.engine.checkpoint()).unwrap();
         alive.log.sync().unwrap();
     }
@@ -307,8 +315,19 @@ fn go_on(base: &MemoryDisk, action: &Action, nth: u64) -> Vec<bool> {
     compared
 }
 
-const STANDARD: Action =
-    Action { name: "", prepare, act: checkpoint, expected: |_| standard(), optional: &[], writes: false };
+const STANDARD: Action = Action {
+    name: "",
+    prepare,
+    act: checkpoint,
+    expected: |_| standard(),
+    optional: &[],
+    one_of: &[],
+    writes: false,
+};
+
+fn named(alive: &Alive, name: &str) -> Result<Arc<Handle>, Error> {
+    alive.engine.filter(name).ok_or_else(|| Error::Invalid(format!("{name} is gone")))
+}
 
 #[test]
 fn a_first_checkpoint_can_end_anywhere() {
@@ -466,6 +485,75 @@ fn a_filter_can_be_half_cleared() {
             }
             expected
         },
+        writes: true,
+        ..STANDARD
+    });
+}
+
+/// Expected of a filter that must not be there: only one that was made anew could have its name.
+fn gone(counts: &mut [(u64, u64, u64)]) {
+    counts.iter_mut().for_each(|count| *count = (count.0, 9, 9));
+}
+
+#[test]
+fn a_filter_can_be_half_renamed() {
+    crash_everywhere(&Action {
+        name: "rename a sharded filter",
+        act: |alive| {
+            let filter = named(alive, "sharded")?;
+            run(alive.engine.rename(&filter, "renamed", false))?;
+            checkpoint(alive)
+        },
+        expected: |done| {
+            let mut expected = standard();
+            expected.insert("renamed", expected["sharded"].clone());
+            if done {
+                gone(expected.get_mut("sharded").unwrap());
+            }
+            expected
+        },
+        optional: &["sharded", "renamed"],
+        one_of: &["sharded", "renamed"],
+        writes: true,
+        ..STANDARD
+    });
+    crash_everywhere(&Action {
+        name: "rename a sharded filter over another",
+        act: |alive| {
+            let filter = named(alive, "sharded")?;
+            run(alive.engine.rename(&filter, "whole", true)).map(|()| true)
+        },
+        expected: |done| {
+            let mut expected = standard();
+            expected.insert("whole", (0..300).map(|number| (number, 1, 2)).collect());
+            if done {
+                gone(expected.get_mut("sharded").unwrap());
+            }
+            expected
+        },
+        optional: &["sharded", "whole"],
+        writes: true,
+        ..STANDARD
+    });
+}
+
+#[test]
+fn an_expired_filter_can_be_half_dropped() {
+    crash_everywhere(&Action {
+        name: "expire a sharded filter",
+        act: |alive| {
+            let filter = named(alive, "sharded")?;
+            run(alive.engine.expire(&filter, Some(0)))?;
+            run(alive.engine.maintain()).map(|_| true)
+        },
+        expected: |done| {
+            let mut expected = standard();
+            if done {
+                gone(expected.get_mut("sharded").unwrap());
+            }
+            expected
+        },
+        optional: &["sharded"],
         writes: true,
         ..STANDARD
     });

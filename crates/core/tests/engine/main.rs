@@ -3,6 +3,7 @@
 mod basics;
 mod crashes;
 mod damage;
+mod descriptions;
 mod golden;
 mod model;
 mod world;

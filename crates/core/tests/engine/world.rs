@@ -81,6 +81,15 @@ pub(crate) async fn open_on(
     builder.with_random(random).with_clock(Arc::new(ManualClock::default())).open().await
 }
 
+/// An engine whose time the test makes pass.
+pub(crate) async fn open_at(disk: &MemoryDisk, clock: &ManualClock) -> Result<Engine> {
+    let blobs = blobs_on(disk);
+    blobs.remove_leftovers()?;
+    let random = Arc::new(SeededRandom::new(disk.operations()));
+    let builder = Engine::builder(settings()).with_log(log_on(disk)?).with_blobs(blobs);
+    builder.with_random(random).with_clock(Arc::new(clock.clone())).open().await
+}
+
 pub(crate) async fn open(disk: &MemoryDisk) -> Result<Engine> {
     open_with(disk, settings()).await
 }

@@ -1,0 +1,177 @@
+//! The turn of a lane, and the requests that wait for it.
+
+use std::future::poll_fn;
+use std::hint::spin_loop;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::Turn;
+use crate::engine::part::{Applied, Split};
+use crate::{Error, Result};
+
+/// How often somebody looks again, some tens of nanoseconds each time, before it sleeps: whoever has the turn mostly needs a few
+/// microseconds, and to be woken takes longer than that.
+const LOOKS: usize = 100;
+
+/// The turn and the queue before it.
+///
+/// Maintenance lines up for the turn. Requests do not: they lie in the queue, and are done by whoever has the turn. One that finds
+/// the turn taken after it is in the queue can sleep, because whoever leaves the turn looks into the queue after that.
+#[derive(Debug)]
+pub(in crate::engine) struct Turns {
+    turn: tokio::sync::Mutex<Turn>,
+    queue: Mutex<Vec<Arc<Ticket>>>,
+}
+
+/// The turn. When it is left, requests that are still in the queue are told.
+pub(in crate::engine) struct Guard<'a> {
+    // Dropped in this order: first the turn is free, then those who wait are woken.
+    turn: tokio::sync::MutexGuard<'a, Turn>,
+    _leave: Leave<'a>,
+}
+
+struct Leave<'a>(&'a Turns);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.waiting().iter().for_each(|ticket| ticket.changed.notify_one());
+    }
+}
+
+impl Deref for Guard<'_> {
+    type Target = Turn;
+
+    fn deref(&self) -> &Turn {
+        &self.turn
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut Turn {
+        &mut self.turn
+    }
+}
+
+impl Turns {
+    pub(super) fn new(turn: Turn) -> Self {
+        Self { turn: tokio::sync::Mutex::new(turn), queue: Mutex::default() }
+    }
+
+    /// Waits for the turn, in the order of those who do.
+    pub(in crate::engine) async fn lock(&self) -> Guard<'_> {
+        Guard { turn: self.turn.lock().await, _leave: Leave(self) }
+    }
+
+    fn try_lock(&self) -> Option<Guard<'_>> {
+        Some(Guard { turn: self.turn.try_lock().ok()?, _leave: Leave(self) })
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<Ticket>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts requests into the queue.
+    pub(super) fn queue(&self, tickets: &[Arc<Ticket>]) {
+        self.waiting().extend(tickets.iter().cloned());
+    }
+
+    /// Waits until a request from the queue has its answer, which gives nothing, or until it can have the turn.
+    pub(super) async fn unless_answered(&self, ticket: &Ticket) -> Option<Guard<'_>> {
+        let look = || ticket.answer.get().is_none().then(|| self.try_lock());
+        if let Some(turn) = look()? {
+            return Some(turn);
+        }
+        // The same request may be free to go on in other lanes.
+        pause().await;
+        for _ in 0..LOOKS {
+            if let Some(turn) = look()? {
+                return Some(turn);
+            }
+            spin_loop();
+        }
+        loop {
+            if let Some(turn) = look()? {
+                return Some(turn);
+            }
+            ticket.changed.notified().await;
+        }
+    }
+}
+
+/// Lets others of the same task go on.
+async fn pause() {
+    let mut paused = false;
+    poll_fn(|context| {
+        if paused {
+            return Poll::Ready(());
+        }
+        paused = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// A request and, when it is there, its answer.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) split: Split,
+    pub(super) bytes: Bytes,
+    answer: OnceLock<Result<Applied>>,
+    /// It has its answer, or the turn was left without one.
+    changed: Notify,
+}
+
+impl Ticket {
+    pub(super) fn new(bytes: Bytes, split: Split) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { split, bytes, answer: OnceLock::new(), changed: Notify::new() }))
+    }
+
+    /// Gives it its answer, unless it has one.
+    pub(super) fn answer(&self, answer: Result<Applied>) {
+        if self.answer.set(answer).is_ok() {
+            self.changed.notify_one();
+        }
+    }
+
+    pub(super) fn into_answer(self: Arc<Self>) -> Result<Applied> {
+        let answer = match Arc::try_unwrap(self) {
+            Ok(ticket) => ticket.answer.into_inner(),
+            // Whoever did it has not let go of it yet.
+            Err(ticket) => ticket.answer.get().cloned(),
+        };
+        answer.unwrap_or_else(given_up)
+    }
+}
+
+/// Requests that were taken from the queue. If nobody goes on with them, they are told.
+pub(super) struct Waiting(Vec<Arc<Ticket>>);
+
+impl Waiting {
+    pub(super) fn take(turns: &Turns) -> Self {
+        Self(std::mem::take(&mut *turns.waiting()))
+    }
+}
+
+impl Deref for Waiting {
+    type Target = [Arc<Ticket>];
+
+    fn deref(&self) -> &[Arc<Ticket>] {
+        &self.0
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let unanswered = self.0.iter().filter(|ticket| ticket.answer.get().is_none());
+        unanswered.for_each(|ticket| ticket.answer(given_up()));
+    }
+}
+
+fn given_up() -> Result<Applied> {
+    Err(Error::Retry("whoever appended this gave up: it may be done or not".into()))
+}
