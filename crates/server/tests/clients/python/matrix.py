@@ -35,6 +35,15 @@ class Matrix:
         else:
             print(f"ok\t{name}")
 
+    def raw(self, *words):
+        """A reply as it came; `execute_command` would parse a single field as if it were all of them."""
+        connection = self.client.connection_pool.get_connection()
+        try:
+            connection.send_command(*words)
+            return connection.read_response()
+        finally:
+            self.client.connection_pool.release(connection)
+
     def run(self):
         for name in dir(self):
             if name.startswith("check_"):
@@ -87,7 +96,7 @@ class Matrix:
         same(bf.card(self.key("missing")), 0)
         refused("not found", lambda: bf.info(self.key("missing")))
         for field in ("CAPACITY", "SIZE", "FILTERS", "ITEMS", "EXPANSION"):
-            at_least(int(self.client.execute_command("BF.INFO", key, field)[0]), 1)
+            at_least(one(self.raw("BF.INFO", key, field)), 1)
 
     def check_bf_grows(self):
         bf, key = self.client.bf(), self.key("grows")
@@ -315,6 +324,12 @@ def same(found, wanted):
     if isinstance(found, list):
         found = list(map(int, found)) if all(isinstance(one, int) for one in found) else found
     assert found == wanted, f"{found!r} instead of {wanted!r}"
+
+
+def one(reply):
+    """The value of a list or a map of one."""
+    (value,) = reply.values() if isinstance(reply, dict) else reply
+    return value
 
 
 def at_least(found, least):
