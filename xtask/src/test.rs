@@ -8,12 +8,13 @@ use crate::clients;
 use crate::packages::{Need, install};
 use crate::step::{self, Failure, command, output, root};
 
-const NEEDS: [Need; 5] = [
+const NEEDS: [Need; 6] = [
     Need { check: "java -version", package: "default-jdk-headless" },
     Need { check: "test -e /usr/share/java/guava.jar", package: "libguava-java" },
     Need { check: "python3 -m ensurepip --version", package: "python3-venv" },
     Need { check: "go version", package: "golang-go" },
     Need { check: "valgrind --version", package: "valgrind" },
+    Need { check: "redis-server --version", package: "redis-server" },
 ];
 
 /// Kills of a server under load in a test run; `torture` does more.
@@ -26,6 +27,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     connections()?;
     clients::run()?;
     clients::kills(KILLS)?;
+    servers()?;
     interleavings()?;
     memory_errors()
 }
@@ -53,6 +55,11 @@ fn languages() -> Result<(), Failure> {
     step::run("bloomfilter-py", install.args(["install", "--quiet", "bloomfilter-py==2.0.0"]))?;
     let mut tests = command("cargo test -p umbel-filter --test languages -- --ignored --nocapture");
     step::run("other languages", tests.env("UMBEL_PYTHON", environment.join("bin/python")))
+}
+
+/// The load generator meets a server that others wrote.
+fn servers() -> Result<(), Failure> {
+    step::run("load on redis-server", &mut command("cargo test -p umbel --test bench -- --ignored"))
 }
 
 /// Loom explores what threads can do to the atomics; it replaces them, so it is a build of its own.

@@ -1,5 +1,7 @@
-//! `umbel`: plan filters and look into their files.
+//! `umbel`: plan filters, look into their files, measure servers.
 
+mod config;
+mod bench;
 mod inspect;
 mod plan;
 mod report;
@@ -22,6 +24,8 @@ enum Command {
     Plan(plan::Arguments),
     Inspect(inspect::Arguments),
     Serve(serve::Arguments),
+    Config(Box<config::Arguments>),
+    Bench(Box<bench::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +33,8 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Config(arguments) => config::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

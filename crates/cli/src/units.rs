@@ -1,15 +1,19 @@
 //! Numbers as people write and read them.
 
-/// Reads `30e9`, `30_000_000_000` or `30000000000`: whole numbers only.
+/// Reads `30e9`, `30_000M`, `30_000_000_000` or `30000000000`: whole numbers only.
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     let plain = text.replace('_', "");
     if let Ok(count) = plain.parse() {
         return Ok(count);
     }
-    match plain.parse::<f64>() {
+    let (number, factor) = match plain.strip_suffix('K').map(|number| (number, 1e3)) {
+        Some(thousands) => thousands,
+        None => plain.strip_suffix('M').map_or((&*plain, 1.0), |number| (number, 1e6)),
+    };
+    match number.parse::<f64>().map(|number| number * factor) {
         // Past 2^53 a float no longer holds every whole number.
         Ok(count) if count >= 0.0 && count < 2_f64.powi(53) && count.fract() == 0.0 => Ok(count as u64),
-        _ => Err(format!("{text:?} is no whole number, such as 1000000, 1_000_000 or 1e6")),
+        _ => Err(format!("{text:?} is no whole number, such as 1000000, 1_000_000, 1e6 or 1M")),
     }
 }
 
@@ -57,8 +61,9 @@ mod tests {
         assert_eq!(parse_count("30e9"), Ok(30_000_000_000));
         assert_eq!(parse_count("1_000"), Ok(1000));
         assert_eq!(parse_count("2.5e3"), Ok(2500));
+        assert_eq!((parse_count("100M"), parse_count("2.5K")), (Ok(100_000_000), Ok(2500)));
         assert_eq!(parse_count("18446744073709551615"), Ok(u64::MAX));
-        for text in ["", "-1", "1.5", "1e300", "nan", "inf", "ten", "1e-3"] {
+        for text in ["", "-1", "1.5", "1e300", "nan", "inf", "ten", "1e-3", "M", "1MM"] {
             assert!(parse_count(text).is_err(), "{text}");
         }
     }

@@ -55,6 +55,15 @@ fn nonsense_is_answered_with_its_value() {
         (&["plan", "--capacity", "10", "--node-share", "2"], "node share"),
         (&["plan", "--capacity", "10", "--layout", "guava", "--family", "xxh3"], "murmur3"),
         (&["plan", "--capacity", "10", "--family", "md5"], "md5"),
+        (&["bench", "--url", "rediss://127.0.0.1"], "TLS"),
+        (&["bench", "--url", "127.0.0.1:6380"], "redis://"),
+        (&["bench", "--url", "redis://127.0.0.1:1"], "refused"),
+        (&["bench", "--url", "redis://127.0.0.1:1", "--fill", "1.5"], "1.5"),
+        (&["bench", "--url", "redis://127.0.0.1:1", "--error", "0"], "error rate"),
+        (&["bench", "--url", "redis://127.0.0.1:1", "--capacity", "10M,5e9"], "5000000000"),
+        (&["bench", "--url", "redis://127.0.0.1:1", "--pipeline", "0"], "depth"),
+        (&["bench", "--url", "redis://127.0.0.1:1", "--seconds", "0"], "seconds"),
+        (&["bench", "--url", "redis://127.0.0.1:1", "--threads", "60"], "threads"),
         (&["inspect", "no such file"], "no such file"),
         (&["inspect", env!("CARGO_MANIFEST_DIR")], "directory"),
     ] {
@@ -191,5 +200,45 @@ fn an_engines_blobs_are_opened() {
     formats.sort();
     formats.dedup();
     assert_eq!(formats, ["archive run", "arrays", "deployment", "manifest", "trimmed"]);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn settings_are_shown_with_their_source() {
+    let folder = std::env::temp_dir().join(format!("umbel-command-config-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("some.toml");
+    std::fs::write(&file, "port = 7000\nslots = 16\nmemory = \"1GB\"\n").unwrap();
+    let file = file.to_str().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_umbel"))
+        .args(["config", "--json", "--config", file, "--slowlog-threshold-us", "-1", "--port", "7001"])
+        .args(["--requirepass", "hunter2", "--enable-debug-command"])
+        .env("UMBEL_MEMORY", "2GB")
+        .env("UMBEL_MEMROY", "3GB")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let shown: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |name: &str| {
+        let row = shown.iter().find(|row| row["name"] == name).unwrap();
+        (row["value"].as_str().unwrap().to_owned(), row["source"].as_str().unwrap().to_owned())
+    };
+    for (name, value, source) in [
+        ("port", "7001", "flag --port"),
+        ("slots", "16", &*format!("file {file}")),
+        ("memory", "2GiB", "environment UMBEL_MEMORY"),
+        ("password", "(hidden)", "flag --password"),
+        ("slowlog_threshold_us", "-1", "flag --slowlog-threshold-us"),
+        ("enable_debug_command", "yes", "flag --enable-debug-command"),
+        ("data", "./umbel-data", "default"),
+    ] {
+        assert_eq!(of(name), (value.to_owned(), source.to_owned()));
+    }
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert!(warning.contains("UMBEL_MEMROY") && warning.contains("\"memory\""), "{warning}");
+    assert!(complaint(&["config", "--port", "x"]).contains("65535"));
+    assert!(complaint(&["config", "--config", "/no/such/file"]).contains("/no/such/file"));
+    let table = String::from_utf8(umbel(&["config", "--markdown"]).stdout).unwrap();
+    assert!(table.contains("| `port` | `6380` |"), "{table}");
     std::fs::remove_dir_all(folder).unwrap();
 }

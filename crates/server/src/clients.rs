@@ -80,6 +80,28 @@ impl Client {
         crate::commands::table::TABLE.get(number).map_or("NULL", |row| row.name)
     }
 
+    /// What is known of it, as `CLIENT LIST` prints it.
+    pub fn line(&self, now: Instant) -> String {
+        let about = self.about();
+        format!(
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={} watch=0 qbuf=0 qbuf-free=0 \
+             argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.address,
+            self.local_address,
+            about.name,
+            now.saturating_duration_since(self.since).as_secs(),
+            self.idle(now).as_secs(),
+            if self.watches.load(Ordering::Relaxed) { "O" } else { "N" },
+            about.collected.map_or(-1, |collected| collected as i64),
+            self.last_command(),
+            about.user,
+            if about.resp3 { 3 } else { 2 },
+            about.library,
+            about.library_version,
+        )
+    }
+
     /// Ends the connection.
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Release);

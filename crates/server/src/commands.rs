@@ -1,8 +1,11 @@
 //! Commands: one file a family, and the way to them.
 
+mod acl;
 pub mod arguments;
 pub mod bf;
 pub mod cf;
+mod config;
+mod help;
 pub mod keys;
 pub mod table;
 mod umbel;
@@ -88,6 +91,9 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::UmbelClear => umbel::clear(session, command).await,
         Id::UmbelList => umbel::list(session),
         Id::UmbelHelp => umbel::help(session),
+        Id::AclCat | Id::AclDeluser | Id::AclDryrun | Id::AclGenpass | Id::AclGetuser | Id::AclList | Id::AclLoad | Id::AclLog
+        | Id::AclSave | Id::AclSetuser | Id::AclUsers | Id::AclWhoami | Id::AclHelp => acl::run(id, session, command),
+        Id::ConfigGet | Id::ConfigSet | Id::ConfigResetstat | Id::ConfigRewrite | Id::ConfigHelp => config::run(id, session, command),
         Id::Del | Id::Unlink => keys::del(session, command).await,
         Id::Exists | Id::Touch => keys::exists(session, command),
         Id::Type => keys::kind(session, command),

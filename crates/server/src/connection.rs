@@ -45,6 +45,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, mut session
             local.give(buffer);
             break;
         }
+        local.metrics(&session.node).received(bytes - held.len());
         let now = session.node.now();
         session.client.is_active(now, None);
         let input = if held.len() > BUFFER_BYTES / 2 {
@@ -110,11 +111,12 @@ async fn take_commands<S: AsyncWrite + Unpin>(
 
 /// Sends all replies. A client that does not read them is not read from meanwhile, so nothing piles up.
 async fn send<S: AsyncWrite + Unpin>(stream: &mut S, session: &mut Session) -> io::Result<()> {
-    if session.reply.len() > session.node.output_bytes_max() {
+    if session.reply.len() > session.node.config.load().output_bytes_max as usize {
         return Err(io::Error::other("a reply is longer than the limit for replies"));
     }
     let mut bytes = session.reply.take();
     if !bytes.is_empty() {
+        session.local.metrics(&session.node).sent(bytes.len());
         write(stream, &session.client, &bytes).await?;
     }
     bytes.clear();

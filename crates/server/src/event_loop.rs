@@ -12,7 +12,7 @@ use tokio::task::LocalSet;
 
 use crate::batch::Adds;
 use crate::connection;
-use crate::metrics::LoopMetrics;
+use crate::metrics;
 use crate::node::Node;
 use crate::session::Session;
 
@@ -26,15 +26,20 @@ const BUFFERS_KEPT: usize = 64;
 pub struct Local {
     /// Adds of this turn.
     pub adds: Rc<Adds>,
-    /// What is counted here.
-    pub metrics: Arc<LoopMetrics>,
+    /// The number of the loop.
+    number: usize,
     buffers: RefCell<Vec<Vec<u8>>>,
     outputs: RefCell<Vec<Vec<u8>>>,
 }
 
 impl Local {
-    fn new(metrics: Arc<LoopMetrics>) -> Self {
-        Self { adds: Rc::default(), metrics, buffers: RefCell::default(), outputs: RefCell::default() }
+    fn new(number: usize) -> Self {
+        Self { adds: Rc::default(), number, buffers: RefCell::default(), outputs: RefCell::default() }
+    }
+
+    /// What is counted here.
+    pub fn metrics<'n>(&self, node: &'n Node) -> &'n metrics::Loop {
+        node.metrics.of_loop(self.number)
     }
 
     /// A buffer of [`BUFFER_BYTES`] to read into.
@@ -68,11 +73,11 @@ impl Local {
 pub fn run(
     node: &Arc<Node>,
     listeners: Vec<std::net::TcpListener>,
-    metrics: Arc<LoopMetrics>,
+    number: usize,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let set = LocalSet::new();
-    let local = Rc::new(Local::new(metrics));
+    let local = Rc::new(Local::new(number));
     let outcome = set.block_on(&runtime, async {
         tokio::task::spawn_local(Rc::clone(&local.adds).drive(Arc::clone(&node.engine)));
         for listener in listeners {
@@ -115,9 +120,10 @@ fn enter(node: &Arc<Node>, local: &Rc<Local>, stream: TcpStream, address: Socket
     if let Some(why) = node.keeps_out(address) {
         // There is room for it in the socket's buffer; if not, nobody waits for it.
         let _ = stream.try_write(why.as_bytes());
-        return;
+        return local.metrics(node).refused();
     }
-    let Some(client) = node.clients.enter(address, local_address, node.now(), node.clients_max()) else {
+    let Some(client) = node.clients.enter(address, local_address, node.now(), node.config.load().max_clients as usize) else {
+        local.metrics(node).refused();
         let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
         return;
     };

@@ -6,12 +6,32 @@
 //!             | event_loop: a         '-- runs: commands in a row for one filter are one batch,
 //!             | thread each               and batch: adds of all clients in one turn are one append
 //! ```
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`server`] | sockets and threads around a node |
+//! | [`node`] | what all connections share |
+//! | [`resp`], [`commands`] | the protocol; a file for each family of commands |
+//! | [`clients`] | who is connected |
+//! | [`acl`] | Redis's users: who may do what |
+//! | [`config`] | every setting, where its value came from, and Redis's `CONFIG` |
+//! | [`tls`] | certificates, read again when they change |
+//! | [`http`] | health and metrics |
+//! | [`metrics`] | what is counted, and Prometheus's page |
+//! | [`glob`] | Redis's patterns |
+//! | [`digest`] | passwords as they are kept |
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod acl;
 mod batch;
 pub mod clients;
 pub mod commands;
+pub mod config;
 mod connection;
+pub mod digest;
 mod event_loop;
+pub mod glob;
+pub mod http;
 mod loading;
 pub mod metrics;
 mod names;
@@ -20,4 +40,5 @@ pub mod resp;
 pub mod server;
 mod session;
 mod slowlog;
+pub mod tls;
 mod token;

@@ -9,19 +9,33 @@ use tokio::sync::{Mutex, watch};
 use umbel_core::engine::Engine;
 use umbel_filter::Family;
 
+use crate::acl::{self, Acl};
 use crate::clients::Clients;
+use crate::commands::table;
+use crate::config::{Config, Live};
 use crate::loading::Loading;
+use crate::metrics::Metrics;
 use crate::resp::Limits;
 use crate::slowlog::Slowlog;
 
 /// Locks that adds of what is not there yet share by filter.
 const UNIQUE_LOCKS: usize = 64;
 
+/// What strangers are told.
+const PROTECTED: &str = "-DENIED Umbel runs in protected mode: no password is set for the default user, so only connections from this \
+    machine are accepted. Set a password (password, or CONFIG SET requirepass from this machine), or turn protected_mode off.\r\n";
+
 /// A server without its sockets.
 #[derive(Debug)]
 pub struct Node {
     /// The filters.
     pub engine: Arc<Engine>,
+    /// How the server is run.
+    pub config: Live,
+    /// Who may do what.
+    pub acl: Acl,
+    /// What is counted.
+    pub metrics: Metrics,
     /// Who is connected.
     pub clients: Clients,
     /// Commands that took long.
@@ -88,20 +102,30 @@ impl Stop {
 }
 
 impl Node {
-    /// A server for an engine.
-    pub fn new(engine: Engine) -> Self {
-        let node = Self {
+    /// A server for an engine, with so many event loops.
+    pub fn new(engine: Engine, config: Config, loops: usize) -> Result<Self, acl::Error> {
+        let acl = Acl::new(Arc::new(table::Rules), config.password.clone());
+        if let Some(path) = &config.acl_file {
+            acl.load(path)?;
+        }
+        acl.log().resize(config.acl_log_length as usize);
+        let slowlog = Slowlog::default();
+        slowlog.set(config.slowlog_threshold_us, config.slowlog_length as usize);
+        let counts = Counts::default();
+        counts.last_save.store(unix_time().as_secs(), Ordering::Relaxed);
+        Ok(Self {
             engine: Arc::new(engine),
+            config: Live::new(config),
+            acl,
+            metrics: Metrics::new(table::TABLE.iter().map(|row| row.name), loops),
             clients: Clients::default(),
-            slowlog: Slowlog::default(),
-            counts: Counts::default(),
+            slowlog,
+            counts,
             stop: Stop::default(),
             loading: Loading::default(),
             started: now(),
             unique: (0..UNIQUE_LOCKS).map(|_| Mutex::default()).collect(),
-        };
-        node.counts.last_save.store(unix_time().as_secs(), Ordering::Relaxed);
-        node
+        })
     }
 
     /// The time, for measuring.
@@ -110,50 +134,43 @@ impl Node {
         now()
     }
 
-    /// Whether clients have to say who they are.
-    pub fn needs_password(&self) -> bool {
-        false
-    }
-
     /// What a client may send.
     pub fn limits(&self, authenticated: bool) -> Limits {
-        if authenticated {
-            Limits {
-                arguments_max: 1 << 20,
-                bulk_bytes_max: 512 << 20,
-                command_bytes_max: 1 << 30,
-                authenticated,
-            }
+        let config = self.config.load();
+        let (arguments, bulk) = if authenticated {
+            (config.arguments_max, config.bulk_bytes_max)
         } else {
-            Limits { arguments_max: 10, bulk_bytes_max: 16 << 10, command_bytes_max: 64 << 10, authenticated }
+            (config.unauthenticated_arguments_max, config.unauthenticated_bulk_bytes_max)
+        };
+        let command_bytes_max =
+            if authenticated { config.input_bytes_max } else { bulk.saturating_mul(u64::from(arguments)) };
+        // Spans of arguments are counted in 32 bits.
+        let within = |bytes: u64| bytes.min(u64::from(u32::MAX) / 2) as usize;
+        Limits {
+            arguments_max: arguments as usize,
+            bulk_bytes_max: within(bulk),
+            command_bytes_max: within(command_bytes_max),
+            authenticated,
         }
-    }
-
-    /// Bytes of replies that a connection may have.
-    pub fn output_bytes_max(&self) -> usize {
-        1 << 30
     }
 
     /// What filters are made of if nobody says.
     pub fn defaults(&self) -> Defaults {
+        let config = self.config.load();
         Defaults {
-            capacity: 100,
-            error: 0.01,
-            expansion: 2,
-            cuckoo_capacity: 1024,
-            cuckoo_error: 0.01,
-            family: Family::Murmur3,
+            capacity: config.capacity,
+            error: config.error_rate,
+            expansion: config.expansion,
+            cuckoo_capacity: config.cuckoo_capacity,
+            cuckoo_error: config.cuckoo_error_rate,
+            family: config.family,
         }
     }
 
-    /// Most connections.
-    pub fn clients_max(&self) -> usize {
-        10_000
-    }
-
     /// Why nobody may come from there, if so.
-    pub fn keeps_out(&self, _address: SocketAddr) -> Option<String> {
-        None
+    pub fn keeps_out(&self, address: SocketAddr) -> Option<&'static str> {
+        let protects = self.config.load().protected_mode && !self.config.load().allow_public_without_password;
+        (protects && !address.ip().to_canonical().is_loopback() && self.acl.is_open()).then_some(PROTECTED)
     }
 
     /// Who looks whether something is there and then adds it takes this turn, so that nobody does the same meanwhile.

@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::event_loop;
-use crate::metrics::LoopMetrics;
 use crate::node::Node;
 
 /// Connections that wait to be accepted.
@@ -40,7 +39,7 @@ impl Server {
         let mut loops = Vec::new();
         for (number, listeners) in listeners.into_iter().enumerate() {
             let node = Arc::clone(node);
-            let body = move || event_loop::run(&node, listeners, Arc::new(LoopMetrics::default()));
+            let body = move || event_loop::run(&node, listeners, number);
             loops.push(std::thread::Builder::new().name(format!("loop-{number}")).spawn(body)?);
         }
         Ok(Self { addresses: bound, loops })

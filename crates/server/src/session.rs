@@ -5,19 +5,19 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use umbel_core::engine::{Answer, Handle};
 use umbel_filter::{Fingerprint, Kind};
 
+use crate::acl::{Access, Denied, Login, Reason};
 use crate::batch::Part;
 use crate::clients::Client;
 use crate::commands::table::{self, Id, Row};
 use crate::commands::{self, Outcome, Refusal};
 use crate::event_loop::Local;
 use crate::names::name_of;
-use crate::node::Node;
+use crate::node::{Node, unix_time};
 use crate::resp::{Command, Limits, Reply};
 
 /// Keys after which a run is answered even if it could go on.
@@ -40,8 +40,8 @@ pub struct Session {
     pub is_closing: bool,
     /// Whether the client wants replies.
     pub wants: Wants,
-    /// Whether the client has said who it is, or need not.
-    pub is_authenticated: bool,
+    /// Who the client is, if it has said so or need not.
+    pub login: Option<Login>,
     run: Run,
     answers: Vec<Answer>,
 }
@@ -88,7 +88,7 @@ struct Run {
 impl Session {
     /// A client that has just come.
     pub fn new(node: Arc<Node>, local: Rc<Local>, client: Arc<Client>) -> Self {
-        let is_authenticated = !node.needs_password();
+        let login = node.acl.greet();
         Self {
             node,
             local,
@@ -97,7 +97,7 @@ impl Session {
             transaction: None,
             is_closing: false,
             wants: Wants::default(),
-            is_authenticated,
+            login,
             run: Run::default(),
             answers: Vec::new(),
         }
@@ -105,7 +105,7 @@ impl Session {
 
     /// What the client may send.
     pub fn limits(&self) -> Limits {
-        self.node.limits(self.is_authenticated)
+        self.node.limits(self.login.is_some())
     }
 
     /// Takes a command if it goes on with the run that is under way.
@@ -194,7 +194,7 @@ impl Session {
         found
     }
 
-    fn resolve(&self, command: Command<'_>) -> Result<Id, Refusal> {
+    fn resolve(&mut self, command: Command<'_>) -> Result<Id, Refusal> {
         let Some(mut id) = table::find(command.get(0)).filter(|id| !id.row().name.contains('|')) else {
             return Err(commands::unknown(command));
         };
@@ -206,16 +206,35 @@ impl Session {
         if !row.takes(command.len()) {
             return Err(format!("ERR wrong number of arguments for '{}' command", row.name).into());
         }
-        if !self.is_authenticated && !row.is("no_auth") {
-            return Err("NOAUTH Authentication required.".into());
-        }
-        self.permits(row, command)?;
+        self.permit(row, command)?;
         Ok(id)
     }
 
     /// Says why the client may not run a command, if it may not.
-    pub fn permits(&self, _row: &Row, _command: Command<'_>) -> Outcome {
-        Ok(())
+    pub fn permit(&mut self, row: &Row, command: Command<'_>) -> Outcome {
+        let Some(login) = &mut self.login else {
+            return if row.is("no_auth") { Ok(()) } else { Err("NOAUTH Authentication required.".into()) };
+        };
+        let node = &self.node;
+        let Some(user) = node.acl.current(login) else {
+            // Whoever the client was is gone.
+            self.is_closing = true;
+            return Err("NOAUTH Authentication required.".into());
+        };
+        if row.is("no_auth") {
+            return Ok(());
+        }
+        let access = if row.is("write") { Access::WRITE } else { Access::READ };
+        let keys = row.key_positions(command.len()).map(|position| command.get(position));
+        let Err(denied) = user.can(row.id as u16, keys, access) else { return Ok(()) };
+        let (reason, object) = match &denied {
+            Denied::Command => (Reason::Command, row.name.as_bytes()),
+            Denied::Key(key) => (Reason::Key, &key[..]),
+        };
+        let context = if self.transaction.is_some() { "multi" } else { "toplevel" };
+        let now = unix_time().as_millis() as u64;
+        node.acl.log().record(reason, context, object, user.name(), self.client.line(node.now()), now);
+        Err(denied.reply(user.name(), row.name).into())
     }
 
     fn collect(&mut self, id: Id, command: Command<'_>) {
@@ -233,14 +252,18 @@ impl Session {
 
     /// Writes an error.
     pub fn refuse(&mut self, refusal: &Refusal) {
-        self.node.counts.errors.fetch_add(1, Ordering::Relaxed);
+        self.local.metrics(&self.node).error(&refusal.0);
         self.reply.error(&refusal.0);
     }
 
     /// Notes that commands were run.
     fn ended(&self, id: Id, commands: u64, started: Instant, is_error: bool, command: Option<Command<'_>>) {
         let took = self.node.now().saturating_duration_since(started);
-        self.local.metrics.record(id, commands, took, is_error);
+        let metrics = self.local.metrics(&self.node);
+        metrics.called(id as u16, commands, took / commands.max(1) as u32);
+        if is_error {
+            metrics.failed(id as u16);
+        }
         if took >= self.node.slowlog.threshold() {
             let words: Vec<&[u8]> = match command {
                 Some(command) => command.from(0).collect(),

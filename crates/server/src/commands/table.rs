@@ -237,7 +237,7 @@ impl Row {
     }
 
     /// The positions of its keys in a command of so many words.
-    pub fn key_positions(&self, words: usize) -> impl Iterator<Item = usize> + use<> {
+    pub fn key_positions(&self, words: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let (first, last, step) = self.keys;
         let last = if last < 0 { words.saturating_sub(last.unsigned_abs().into()) } else { last as usize };
         let first = if first == 0 { usize::MAX } else { first as usize };
@@ -265,6 +265,26 @@ pub fn commands() -> impl Iterator<Item = &'static Row> {
 
 static BY_NAME: LazyLock<HashMap<&'static str, Id>> =
     LazyLock::new(|| TABLE.iter().map(|row| (row.name, row.id)).collect());
+
+static CATEGORIES: LazyLock<Vec<Vec<&'static str>>> = LazyLock::new(|| TABLE.iter().map(Row::all_categories).collect());
+
+/// The table as rules of users see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules;
+
+impl crate::acl::Commands for Rules {
+    fn len(&self) -> usize {
+        TABLE.len()
+    }
+
+    fn name(&self, index: usize) -> &str {
+        TABLE.get(index).map_or("", |row| row.name)
+    }
+
+    fn categories(&self, index: usize) -> &[&str] {
+        CATEGORIES.get(index).map_or(&[], Vec::as_slice)
+    }
+}
 
 /// Longest name in the table.
 const NAME_BYTES_MAX: usize = 32;

@@ -1,0 +1,152 @@
+//! Where a server is: `redis://[user:password@]host[:port][/database]`.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+const PORT: u16 = 6379;
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Address {
+    host: String,
+    port: u16,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) database: u32,
+}
+
+impl Address {
+    pub(crate) fn resolve(&self) -> Result<SocketAddr, String> {
+        let found = (self.host.as_str(), self.port).to_socket_addrs();
+        let mut found = found.map_err(|error| format!("{self}: {error}"))?;
+        found.next().ok_or_else(|| format!("{self}: the name has no address"))
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        let example = "an address is written redis://127.0.0.1:6380";
+        let rest = match url.split_once("://") {
+            Some(("redis", rest)) => rest,
+            Some(("rediss", _)) => {
+                return Err(
+                    "TLS (rediss://) is not spoken here: its cost would be measured with the filter's; \
+                     use redis://, through a tunnel if need be"
+                        .to_owned(),
+                );
+            }
+            Some((scheme, _)) => return Err(format!("{scheme}:// is not spoken here; {example}")),
+            None => return Err(example.to_owned()),
+        };
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, place) = match authority.rsplit_once('@') {
+            Some((login, place)) => (Some(login), place),
+            None => (None, authority),
+        };
+        let (user, password) = match login.map(|login| login.split_once(':').unwrap_or(("", login))) {
+            Some((user, password)) => (decode(user)?, decode(password)?),
+            None => (None, None),
+        };
+        let (host, port) = split_port(place)?;
+        if host.is_empty() {
+            return Err(format!("no host in it; {example}"));
+        }
+        let database = match database {
+            "" => 0,
+            number => number.parse().map_err(|_| format!("{number:?} is no number of a database"))?,
+        };
+        Ok(Self { host: host.to_owned(), port, user, password, database })
+    }
+}
+
+/// Without the password: this is printed.
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port, .. } = self;
+        if host.contains(':') {
+            write!(out, "redis://[{host}]:{port}")
+        } else {
+            write!(out, "redis://{host}:{port}")
+        }
+    }
+}
+
+fn split_port(place: &str) -> Result<(&str, u16), String> {
+    let number = |port: &str| port.parse().map_err(|_| format!("{port:?} is no port"));
+    // An IPv6 address has colons of its own, so it stands in brackets.
+    if let Some((host, rest)) = place.strip_prefix('[').and_then(|place| place.split_once(']')) {
+        return Ok((host, rest.strip_prefix(':').map_or(Ok(PORT), number)?));
+    }
+    match place.split_once(':') {
+        Some((host, port)) => Ok((host, number(port)?)),
+        None => Ok((place, PORT)),
+    }
+}
+
+/// Resolves `%40` and the like; nothing if the text is empty.
+fn decode(text: &str) -> Result<Option<String>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((plain, coded)) = rest.split_once('%') {
+        bytes.extend_from_slice(plain.as_bytes());
+        let code = coded.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(code.ok_or("a % in a user or password is written %25")?);
+        rest = &coded[2..];
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    let text = String::from_utf8(bytes).map_err(|_| "a user or password is no UTF-8")?;
+    Ok((!text.is_empty()).then_some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> Address {
+        url.parse().unwrap()
+    }
+
+    #[test]
+    fn parts_are_found() {
+        let plain = parsed("redis://127.0.0.1");
+        assert_eq!((plain.host.as_str(), plain.port, plain.database), ("127.0.0.1", 6379, 0));
+        assert_eq!((&plain.user, &plain.password), (&None, &None));
+        let full = parsed("redis://me:p%40s%2Fs@example.org:7000/3");
+        assert_eq!((full.host.as_str(), full.port, full.database), ("example.org", 7000, 3));
+        assert_eq!((full.user.as_deref(), full.password.as_deref()), (Some("me"), Some("p@s/s")));
+        for url in ["redis://:secret@h", "redis://secret@h/"] {
+            let address = parsed(url);
+            assert_eq!((address.user, address.password.as_deref()), (None, Some("secret")), "{url}");
+        }
+        let six = parsed("redis://[::1]:6380");
+        assert_eq!((six.host.as_str(), six.port), ("::1", 6380));
+        assert_eq!(parsed("redis://[::1]").port, 6379);
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(parsed("redis://me:secret@h:1/2").to_string(), "redis://h:1");
+        assert_eq!(parsed("redis://[::1]:1").to_string(), "redis://[::1]:1");
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        for (url, word) in [
+            ("127.0.0.1:6380", "redis://"),
+            ("rediss://h", "TLS"),
+            ("redis+unix:///tmp/s", "redis+unix"),
+            ("redis://", "host"),
+            ("redis://:6380", "host"),
+            ("redis://h:port", "port"),
+            ("redis://h:70000", "port"),
+            ("redis://h/x", "database"),
+            ("redis://a%zz@h", "%25"),
+            ("redis://a%é@h", "%25"),
+        ] {
+            let said = url.parse::<Address>().unwrap_err();
+            assert!(said.contains(word), "{url}: {said}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The HTTP door: health and metrics.
+//!
+//! | path | answers |
+//! | --- | --- |
+//! | `/healthz` | 200 while the process lives |
+//! | `/readyz` | 200 if it serves, or 503 and the reason |
+//! | `/metrics` | Prometheus's page |
+//!
+//! Strangers may reach this port, so everything about a connection has a limit: how many there are, how long a request
+//! may take to come, how long it may be, and how long its answer may take to go.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::metrics::{CONTENT_TYPE, Registry};
+
+/// What the door asks the node.
+pub trait Node: Send + Sync + 'static {
+    /// Whether requests are served; if not, why: recovering, or a log that is closed.
+    fn ready(&self) -> Result<(), String>;
+}
+
+/// A closure is a node, too.
+impl<F: Fn() -> Result<(), String> + Send + Sync + 'static> Node for F {
+    fn ready(&self) -> Result<(), String> {
+        self()
+    }
+}
+
+/// What a connection may take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at a time; more wait until one ends.
+    pub connections_max: usize,
+    /// The head of a request has to be there within this time, the first and every next one.
+    pub head_timeout: Duration,
+    /// A connection is closed after this time, whatever it does.
+    pub connection_timeout: Duration,
+    /// The head of a request.
+    pub head_bytes_max: usize,
+    /// The body of a request.
+    pub body_bytes_max: usize,
+    /// After a stop signal, answers under way get this long.
+    pub stop_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 256,
+            head_timeout: Duration::from_secs(10),
+            connection_timeout: Duration::from_secs(60),
+            head_bytes_max: 16 << 10,
+            body_bytes_max: 1 << 20,
+            stop_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Door {
+    node: Arc<dyn Node>,
+    registry: Arc<Registry>,
+}
+
+/// The paths above. Others can be merged with it.
+pub fn router(node: Arc<dyn Node>, registry: Arc<Registry>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "alive\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(Door { node, registry })
+}
+
+async fn ready(State(door): State<Door>) -> impl IntoResponse {
+    match door.node.ready() {
+        Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+async fn metrics(State(door): State<Door>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], door.registry.render())
+}
+
+/// Serves `router` on `listener` until `stop` is done, then lets answers that are under way end.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stop: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let router = router.layer(DefaultBodyLimit::max(limits.body_bytes_max));
+    let places = Arc::new(Semaphore::new(limits.connections_max));
+    let (stopping, stopped) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    tokio::pin!(stop);
+    loop {
+        // A place first: who finds none waits in the system's queue, where it costs nothing here.
+        let place = tokio::select! {
+            () = &mut stop => break,
+            place = Arc::clone(&places).acquire_owned() => place,
+        };
+        let Ok(place) = place else { break };
+        let accepted = tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => accepted,
+        };
+        while connections.try_join_next().is_some() {}
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, or a client that has gone: neither is a reason to end, nor to spin.
+                tracing::warn!(%error, "no HTTP connection");
+                sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let connection = connection(stream, router.clone(), limits.clone(), stopped.clone());
+        connections.spawn(async move {
+            connection.await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    let _told = stopping.send(true);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    let _late = timeout(limits.stop_timeout, ended).await;
+    Ok(())
+}
+
+async fn connection(stream: TcpStream, router: Router, limits: Limits, mut stopped: watch::Receiver<bool>) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_buf_size(limits.head_bytes_max.max(8192))
+        .half_close(false);
+    let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::pin!(served);
+    let conversation = async {
+        tokio::select! {
+            outcome = &mut served => return outcome,
+            _ = stopped.wait_for(|stopped| *stopped) => served.as_mut().graceful_shutdown(),
+        }
+        served.await
+    };
+    match timeout(limits.connection_timeout, conversation).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection ended"),
+        Err(_) => tracing::debug!("an HTTP connection took too long"),
+    }
+}

@@ -1,0 +1,130 @@
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::metrics::Metrics;
+
+struct World {
+    address: SocketAddr,
+    state: Arc<Mutex<Result<(), String>>>,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<io::Result<()>>,
+}
+
+async fn world(limits: Limits) -> World {
+    let state = Arc::new(Mutex::new(Ok(())));
+    let seen = Arc::clone(&state);
+    let node = move || seen.lock().unwrap().clone();
+    let registry = Registry::default().with(Metrics::new(["ping"], 1));
+    let router = router(Arc::new(node), Arc::new(registry))
+        .route("/slow", get(async || sleep(Duration::from_millis(300)).await))
+        .route("/echo", axum::routing::post(async |body: String| body));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let stopped = async { drop(stopped.await) };
+    let server = tokio::spawn(serve(listener, router, limits, stopped));
+    World { address, state, stop, server }
+}
+
+impl World {
+    async fn send(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut reply = Vec::new();
+        // A reset is an end as well.
+        let _ended = stream.read_to_end(&mut reply).await;
+        String::from_utf8(reply).unwrap()
+    }
+
+    async fn get(&self, path: &str) -> String {
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")).await
+    }
+}
+
+#[tokio::test]
+async fn health_readiness_and_metrics_are_told() {
+    let world = world(Limits::default()).await;
+    assert!(world.get("/healthz").await.starts_with("HTTP/1.1 200"));
+    assert!(world.get("/readyz").await.starts_with("HTTP/1.1 200"));
+    *world.state.lock().unwrap() = Err("recovering: 3 of 256 slots".to_owned());
+    let reply = world.get("/readyz").await;
+    assert!(reply.starts_with("HTTP/1.1 503") && reply.ends_with("recovering: 3 of 256 slots\n"), "{reply}");
+    assert!(world.get("/healthz").await.starts_with("HTTP/1.1 200"), "it lives nevertheless");
+    let reply = world.get("/metrics").await;
+    assert!(
+        reply.contains("text/plain; version=0.0.4") && reply.contains("\numbel_connections_open 0\n"),
+        "{reply}"
+    );
+    assert!(world.get("/nothing").await.starts_with("HTTP/1.1 404"));
+    let reply = world.send("POST /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+    assert!(reply.starts_with("HTTP/1.1 405"), "{reply}");
+}
+
+#[tokio::test]
+async fn slow_and_large_requests_are_cut_off() {
+    let head_timeout = Duration::from_millis(200);
+    let connection_timeout = Duration::from_millis(600);
+    let world =
+        world(Limits { head_timeout, connection_timeout, body_bytes_max: 100, ..Limits::default() }).await;
+    let begun = Instant::now();
+    for request in [
+        "",
+        "GET /healthz HTTP/1.1\r\nhost: ",
+        "POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 50\r\n\r\nab",
+    ] {
+        let reply = world.send(request).await;
+        assert!(!reply.contains("200 OK"), "{reply}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let reply = world.send(&format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(100_000))).await;
+    assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 431"), "{reply}");
+    let body = "x".repeat(200);
+    let reply = world
+        .send(&format!(
+            "POST /echo HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 200\r\n\r\n{body}"
+        ))
+        .await;
+    assert!(reply.starts_with("HTTP/1.1 413"), "{reply}");
+    let reply = world.send("nonsense\r\n\r\n").await;
+    assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 400"), "{reply}");
+}
+
+#[tokio::test]
+async fn connections_are_bounded() {
+    let head_timeout = Duration::from_millis(300);
+    let world = world(Limits { head_timeout, connections_max: 2, ..Limits::default() }).await;
+    // Two that say nothing hold all places, until their time is over.
+    let _idle =
+        (TcpStream::connect(world.address).await.unwrap(), TcpStream::connect(world.address).await.unwrap());
+    sleep(Duration::from_millis(50)).await;
+    let begun = Instant::now();
+    assert!(world.get("/healthz").await.starts_with("HTTP/1.1 200"));
+    assert!(begun.elapsed() > Duration::from_millis(100), "it waited for a place");
+}
+
+#[tokio::test]
+async fn answers_under_way_end_before_the_door_closes() {
+    let world = world(Limits { head_timeout: Duration::from_secs(60), ..Limits::default() }).await;
+    let _idle = TcpStream::connect(world.address).await.unwrap();
+    let address = world.address;
+    let slow = tokio::spawn(async move {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).await.unwrap();
+        reply
+    });
+    sleep(Duration::from_millis(100)).await;
+    world.stop.send(()).unwrap();
+    let begun = Instant::now();
+    world.server.await.unwrap().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(3), "idle connections are not waited for");
+    assert!(slow.await.unwrap().starts_with(b"HTTP/1.1 200"));
+    assert!(TcpStream::connect(address).await.is_err());
+}
