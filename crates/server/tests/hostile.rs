@@ -3,14 +3,14 @@
 //! Afterwards the server answers rightly and its memory is bounded. `UMBEL_FUZZ_SEED` and `UMBEL_FUZZ_ROUNDS` repeat a run. Tests with thousands of
 //! connections are ignored otherwise; `cargo xtask test` runs them.
 
-mod common;
+mod wire;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Chance, Value, Wire, World, encode, number_or, resident_bytes, seed};
+use wire::{Chance, Value, Wire, World, encode, number_or, resident_bytes, seed};
 use umbel_server::commands::table::{Row, TABLE};
 
 /// Commands that end the server, hold it up or shut everybody out: what they do is what they are for.
@@ -303,7 +303,8 @@ fn crafted_chunks_do_no_harm() {
                     match chance.below(4) {
                         0 if !data.is_empty() => {
                             let at = chance.below(data.len() as u64) as usize;
-                            data[at] = *chance.of(&[0, 1, 0x7f, 0x80, 0xff, chance.next() as u8]);
+                            let any = chance.next() as u8;
+                            data[at] = *chance.of(&[0, 1, 0x7f, 0x80, 0xff, any]);
                         }
                         1 => data.truncate(chance.below(data.len() as u64 + 1) as usize),
                         2 => data.extend(random_bytes(&mut chance, 20)),

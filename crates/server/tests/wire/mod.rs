@@ -10,6 +10,7 @@ use std::time::Duration;
 use umbel_core::disk::{Disk, MemoryDisk, RealDisk};
 use umbel_core::engine::{Engine, Settings};
 use umbel_core::log;
+use umbel_server::config::Config;
 use umbel_server::node::Node;
 use umbel_server::server::Server;
 
@@ -49,7 +50,7 @@ impl World {
         });
         let engine = engine.expect("an engine");
         engine.start().expect("the engine's threads");
-        let node = Arc::new(Node::new(engine));
+        let node = Arc::new(Node::new(engine, Config::default(), threads).expect("a node"));
         let server = Server::start(&node, &[([127, 0, 0, 1], 0).into()], threads).expect("a server");
         Self { node, server, folder: None }
     }
