@@ -136,9 +136,11 @@ pub(crate) fn run() -> Result<(), Failure> {
     rows.extend(redis_cli(&server)?);
     rows.push(redis_benchmark(&server)?);
     print_table(&rows);
-    troubles.extend(rows.iter().filter(|row| !row.failed.is_empty()).map(|row| {
-        format!("{} {}: {} checks failed", row.client, row.protocol, row.failed.len())
-    }));
+    troubles.extend(
+        rows.iter()
+            .filter(|row| !row.failed.is_empty())
+            .map(|row| format!("{} {}: {} checks failed", row.client, row.protocol, row.failed.len())),
+    );
     if troubles.is_empty() { Ok(()) } else { Err(troubles.join("; ").into()) }
 }
 

@@ -34,7 +34,8 @@ pub(crate) fn run() -> Result<(), Failure> {
 
 /// Tests of the server that take more connections or memory than `cargo test` should.
 fn connections() -> Result<(), Failure> {
-    let line = "cargo test --release -p umbel-server --test hostile -- --ignored --nocapture --test-threads=1";
+    let line =
+        "cargo test --release -p umbel-server --test hostile -- --ignored --nocapture --test-threads=1";
     step::run("thousands of connections", &mut command(line))
 }
 

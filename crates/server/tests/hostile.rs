@@ -10,8 +10,8 @@ use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use wire::{Chance, Value, Wire, World, encode, number_or, resident_bytes, seed};
 use umbel_server::commands::table::{Row, TABLE};
+use wire::{Chance, Value, Wire, World, encode, number_or, resident_bytes, seed};
 
 /// Commands that end the server, hold it up or shut everybody out: what they do is what they are for.
 const SKIPPED: [&str; 8] = [
@@ -44,12 +44,70 @@ fn random_bytes(chance: &mut Chance, most: u64) -> Vec<u8> {
 /// A word as commands have them, or as they should not.
 fn word(chance: &mut Chance) -> Vec<u8> {
     const WORDS: [&str; 64] = [
-        "key", "key", "key", "other", "other", "ITEMS", "CAPACITY", "ERROR", "NONSCALING", "EXPANSION", "NOCREATE",
-        "BUCKETSIZE", "MAXITERATIONS", "MATCH", "COUNT", "TYPE", "*", "[a-", "0", "1", "-1", "2", "3", "100", "255",
-        "256", "65535", "65536", "4294967295", "4294967296", "9223372036854775807", "9223372036854775808",
-        "-9223372036854775808", "18446744073709551615", "0.01", "0.5", "1.0", "1e-300", "1e308", "nan", "inf", "-inf",
-        "", " ", "ON", "OFF", "SKIP", "ID", "ADDR", "NX", "XX", "GT", "LT", "REPLACE", "ABSTTL", "AUTH", "SETNAME",
-        "LIB-NAME", "SESSION", "SEQUENCE", "POSITION", "FAMILY", "LAYOUT", "guava",
+        "key",
+        "key",
+        "key",
+        "other",
+        "other",
+        "ITEMS",
+        "CAPACITY",
+        "ERROR",
+        "NONSCALING",
+        "EXPANSION",
+        "NOCREATE",
+        "BUCKETSIZE",
+        "MAXITERATIONS",
+        "MATCH",
+        "COUNT",
+        "TYPE",
+        "*",
+        "[a-",
+        "0",
+        "1",
+        "-1",
+        "2",
+        "3",
+        "100",
+        "255",
+        "256",
+        "65535",
+        "65536",
+        "4294967295",
+        "4294967296",
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775808",
+        "18446744073709551615",
+        "0.01",
+        "0.5",
+        "1.0",
+        "1e-300",
+        "1e308",
+        "nan",
+        "inf",
+        "-inf",
+        "",
+        " ",
+        "ON",
+        "OFF",
+        "SKIP",
+        "ID",
+        "ADDR",
+        "NX",
+        "XX",
+        "GT",
+        "LT",
+        "REPLACE",
+        "ABSTTL",
+        "AUTH",
+        "SETNAME",
+        "LIB-NAME",
+        "SESSION",
+        "SEQUENCE",
+        "POSITION",
+        "FAMILY",
+        "LAYOUT",
+        "guava",
     ];
     match chance.below(10) {
         0 => random_bytes(chance, 40),
@@ -99,7 +157,16 @@ fn attack(chance: &mut Chance) -> Vec<u8> {
         }
         2 => {
             let count = *chance.of(&[
-                "1000000000", "1048577", "1048576", "-1", "0", "-0", "+1", "99999999999999999999", "1e3", "",
+                "1000000000",
+                "1048577",
+                "1048576",
+                "-1",
+                "0",
+                "-0",
+                "+1",
+                "99999999999999999999",
+                "1e3",
+                "",
                 "9223372036854775807",
             ]);
             let tag = *chance.of(&["*", "*1\r\n$", "*2\r\n$3\r\nfoo\r\n$", "$", "%", "~", ">", "="]);
@@ -308,7 +375,9 @@ fn crafted_chunks_do_no_harm() {
                         }
                         1 => data.truncate(chance.below(data.len() as u64 + 1) as usize),
                         2 => data.extend(random_bytes(&mut chance, 20)),
-                        _ => iterator = *chance.of(&[0, 1, 2, -1, i64::MIN, i64::MAX, iterator, iterator + 1]),
+                        _ => {
+                            iterator = *chance.of(&[0, 1, 2, -1, i64::MIN, i64::MAX, iterator, iterator + 1])
+                        }
                     }
                 }
                 let iterator = iterator.to_string();
@@ -373,7 +442,9 @@ fn push(stream: &mut TcpStream, bytes: &[u8], time: Duration) -> usize {
         // A write may end within a command; the next one goes on there.
         match stream.write(&bytes[written % bytes.len()..]) {
             Ok(more) => written += more,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(1))
+            }
             Err(error) => panic!("cut off: {error}"),
         }
     }
@@ -452,7 +523,10 @@ fn ten_thousand_idle_connections() {
         .expect("a process");
     let said = BufReader::new(holder.stdout.take().expect("its output"));
     // The line begins with the test's name.
-    assert!(said.lines().map_while(Result::ok).any(|line| line.ends_with("held")), "connections were refused");
+    assert!(
+        said.lines().map_while(Result::ok).any(|line| line.ends_with("held")),
+        "connections were refused"
+    );
     let each = resident_bytes().saturating_sub(before) / IDLE as u64;
     println!("{IDLE} idle connections, {each} bytes each");
     assert!(each < 8 << 10, "{each} bytes for each idle connection");

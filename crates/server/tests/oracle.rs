@@ -84,7 +84,10 @@ impl Bloom {
         }
         let is_new = answer.truth().expect("0 or 1");
         assert!(!(is_there && is_new), "{item} was added before");
-        assert!(!is_new || self.expansion.is_some() || self.new < self.capacity, "a full filter takes {item}");
+        assert!(
+            !is_new || self.expansion.is_some() || self.new < self.capacity,
+            "a full filter takes {item}"
+        );
         if !is_there {
             self.asked.insert(item.to_owned());
             if !is_new {
@@ -163,7 +166,12 @@ impl Oracle {
     }
 
     /// The filter of a command, made if there is none; or the refusal that has to come.
-    fn filter(&mut self, key: &str, make: Option<Filter>, is_cuckoo: bool) -> Result<&mut Filter, &'static str> {
+    fn filter(
+        &mut self,
+        key: &str,
+        make: Option<Filter>,
+        is_cuckoo: bool,
+    ) -> Result<&mut Filter, &'static str> {
         if !self.filters.contains_key(key) {
             let made = make.ok_or("ERR not found")?;
             self.filters.insert(key.to_owned(), made);
@@ -316,7 +324,11 @@ impl Oracle {
         let Value::Array(answers) = reply else { panic!("{key} {items:?}: {reply:?}") };
         items.iter().zip(answers).for_each(|(item, answer)| bloom.add(item, answer));
         let refused = answers.iter().position(|answer| answer.error().is_some());
-        assert_eq!(answers.len(), refused.map_or(items.len(), |refused| refused + 1), "{key} {items:?}: {reply:?}");
+        assert_eq!(
+            answers.len(),
+            refused.map_or(items.len(), |refused| refused + 1),
+            "{key} {items:?}: {reply:?}"
+        );
         Ok(())
     }
 
@@ -335,7 +347,10 @@ impl Oracle {
             _ => &one.to_vec(),
         };
         if !self.filters.contains_key(key) {
-            assert!(answers.iter().all(|answer| answer.truth() == Some(false)), "{key} is not there: {reply:?}");
+            assert!(
+                answers.iter().all(|answer| answer.truth() == Some(false)),
+                "{key} is not there: {reply:?}"
+            );
             assert_eq!(answers.len(), items.len(), "{key} {items:?}: {reply:?}");
             return Ok(());
         }
@@ -407,7 +422,9 @@ fn parse_insert(words: &[&str]) -> Result<(Option<Bloom>, Option<usize>), String
     let mut at = 2;
     while at < words.len() {
         match words[at] {
-            "ITEMS" => return Ok((creates.then_some(made), Some(at + 1).filter(|first| *first < words.len()))),
+            "ITEMS" => {
+                return Ok((creates.then_some(made), Some(at + 1).filter(|first| *first < words.len())));
+            }
             "NOCREATE" => creates = false,
             "NONSCALING" => made.expansion = None,
             "CAPACITY" => {
@@ -500,8 +517,16 @@ fn command(chance: &mut Chance) -> Command {
         (88..=91, false) => say(&format!("BF.CARD {key}")),
         (92..=95, false) => say(&format!("BF.INFO {key}")),
         (_, false) => {
-            let short =
-                ["BF.ADD", "BF.MADD", "BF.EXISTS", "BF.MEXISTS", "BF.INFO", "BF.CARD", "BF.RESERVE", "BF.INSERT"];
+            let short = [
+                "BF.ADD",
+                "BF.MADD",
+                "BF.EXISTS",
+                "BF.MEXISTS",
+                "BF.INFO",
+                "BF.CARD",
+                "BF.RESERVE",
+                "BF.INSERT",
+            ];
             let name = chance.of(&short);
             say(&if chance.one_in(2) { (*name).to_owned() } else { format!("{name} {key} ITEMS") });
             if words[0] == "BF.MADD" || words[0] == "BF.MEXISTS" || words[0] == "BF.INFO" {
@@ -512,7 +537,14 @@ fn command(chance: &mut Chance) -> Command {
             }
         }
         (7..=11, true) => {
-            let tail = chance.of(&["", " BUCKETSIZE 4", " MAXITERATIONS 9", " BUCKETSIZE 0", " BUCKETSIZE x", " WHAT 1"]);
+            let tail = chance.of(&[
+                "",
+                " BUCKETSIZE 4",
+                " MAXITERATIONS 9",
+                " BUCKETSIZE 0",
+                " BUCKETSIZE x",
+                " WHAT 1",
+            ]);
             let capacity = chance.of(&["4", "16", "100", "1000", "1", "0", "many"]);
             say(&format!("CF.RESERVE {key} {capacity}{tail}"));
         }
@@ -527,7 +559,16 @@ fn command(chance: &mut Chance) -> Command {
         (85..=92, true) => say(&format!("CF.COUNT {key} {}", item(chance))),
         (93..=96, true) => say(&format!("CF.INFO {key}")),
         (_, true) => {
-            let short = ["CF.ADD", "CF.ADDNX", "CF.DEL", "CF.COUNT", "CF.EXISTS", "CF.INFO", "CF.INSERT", "CF.RESERVE"];
+            let short = [
+                "CF.ADD",
+                "CF.ADDNX",
+                "CF.DEL",
+                "CF.COUNT",
+                "CF.EXISTS",
+                "CF.INFO",
+                "CF.INSERT",
+                "CF.RESERVE",
+            ];
             say(*chance.of(&short));
         }
     }
@@ -554,7 +595,11 @@ fn answers_as_the_oracle_does() {
     // An item of a filter that has grown was asked of several arrays, so it had several chances to be mistaken.
     let expected = 2.0 * tally.expected;
     let most = expected + 5.0 * expected.sqrt() + 5.0;
-    assert!((tally.mistaken as f64) < most, "{} mistaken answers, at most {most:.0} were expected", tally.mistaken);
+    assert!(
+        (tally.mistaken as f64) < most,
+        "{} mistaken answers, at most {most:.0} were expected",
+        tally.mistaken
+    );
     assert!(tally.refusals > sequences / 10 && tally.present > sequences, "{tally:?}");
 }
 

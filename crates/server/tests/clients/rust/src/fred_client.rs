@@ -15,7 +15,8 @@ pub fn run(protocol: u8) {
     println!("client\tfred\t{}\tRESP{protocol}", version("fred"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let version = if protocol == 3 { RespVersion::RESP3 } else { RespVersion::RESP2 };
-    let config = Config { server: ServerConfig::new_centralized("127.0.0.1", port()), version, ..Config::default() };
+    let config =
+        Config { server: ServerConfig::new_centralized("127.0.0.1", port()), version, ..Config::default() };
     let policy = ReconnectPolicy::new_constant(20, 100);
     let client = Client::new(config, None, None, Some(policy));
     let mut is_connected = false;
@@ -87,7 +88,8 @@ pub fn run(protocol: u8) {
             for name in ["BF.ADD", "BF.EXISTS"] {
                 for item in items(500) {
                     let command = CustomCommand::new(name, ClusterHash::FirstKey, false);
-                    let _: Value = pipeline.custom(command, vec![key("pipeline"), item]).await.map_err(text)?;
+                    let _: Value =
+                        pipeline.custom(command, vec![key("pipeline"), item]).await.map_err(text)?;
                 }
             }
             pipeline.all().await.map_err(text)

@@ -1,6 +1,8 @@
 //! redis-rs.
 
-use redis::bloom::{BloomFilterDumpIterator, BloomFilterInfoType, BloomFilterInsertOptions, BloomFilterScalingOptions};
+use redis::bloom::{
+    BloomFilterDumpIterator, BloomFilterInfoType, BloomFilterInsertOptions, BloomFilterScalingOptions,
+};
 use redis::{Client, Connection, FromRedisValue, TypedCommands, cmd, pipe};
 
 use crate::{check, items, port, refused, same, version};
@@ -58,7 +60,10 @@ pub fn run(protocol: u8) {
     check("bf insert with every option", || {
         let made = BloomFilterInsertOptions::default().capacity(5000).error_rate(0.0001);
         let made = made.expansion(BloomFilterScalingOptions::ExpansionRate(3));
-        same(connection.bf_insert_options(key("insert"), &["a", "b"], made).map_err(text)?, vec![true, true])?;
+        same(
+            connection.bf_insert_options(key("insert"), &["a", "b"], made).map_err(text)?,
+            vec![true, true],
+        )?;
         same(connection.bf_insert(key("insert"), &["b", "c"]).map_err(text)?, vec![false, true])?;
         let there = BloomFilterInsertOptions::default().nocreate();
         refused("not found", connection.bf_insert_options(key("missing"), &["a"], there))
@@ -113,12 +118,22 @@ pub fn run(protocol: u8) {
     });
     check("multi and exec", || {
         let mut transaction = pipe();
-        transaction.atomic().cmd("BF.ADD").arg(key("multi")).arg("a").cmd("BF.EXISTS").arg(key("multi")).arg("b");
+        transaction
+            .atomic()
+            .cmd("BF.ADD")
+            .arg(key("multi"))
+            .arg("a")
+            .cmd("BF.EXISTS")
+            .arg(key("multi"))
+            .arg("b");
         same(transaction.query::<Vec<bool>>(connection).map_err(text)?, vec![true, false])
     });
     check("binary, empty and unicode items", || {
         let strange: [&[u8]; 3] = [b"\x00\xff\r\n", b"", "элемент 🌼".as_bytes()];
-        same(connection.bf_madd(b"redis-rs:\xff\x00", &strange).map(|answers| answers.len()).map_err(text)?, 3)?;
+        same(
+            connection.bf_madd(b"redis-rs:\xff\x00", &strange).map(|answers| answers.len()).map_err(text)?,
+            3,
+        )?;
         same(connection.bf_mexists(b"redis-rs:\xff\x00", &strange).map_err(text)?, vec![true; 3])
     });
     check("wrong type", || {
@@ -140,7 +155,8 @@ pub fn run(protocol: u8) {
     });
     check("scan, rename, expire and ttl", || {
         let pattern = key("cf");
-        let found: Vec<String> = connection.scan_match(&pattern).map_err(text)?.collect::<Result<_, _>>().map_err(text)?;
+        let found: Vec<String> =
+            connection.scan_match(&pattern).map_err(text)?.collect::<Result<_, _>>().map_err(text)?;
         same(found, vec![pattern])?;
         same(call::<String>(connection, &["RENAME", &key("cf"), &key("renamed")])?, "OK".into())?;
         same(call(connection, &["EXPIRE", &key("renamed"), "100"])?, 1)?;
