@@ -5,7 +5,8 @@ use serde_json::Value;
 use crate::step::{Failure, command, exists, output, run};
 
 /// Workspaces of their own: built apart, so that rivals and fuzzers never reach users.
-const SIDE_WORKSPACES: [&str; 2] = ["bench/Cargo.toml", "fuzz/Cargo.toml"];
+const SIDE_WORKSPACES: [&str; 3] =
+    ["bench/Cargo.toml", "fuzz/Cargo.toml", "crates/server/tests/clients/rust/Cargo.toml"];
 
 /// Which of our crates each of them may depend on.
 const DIRECTIONS: [(&str, &[&str]); 5] = [

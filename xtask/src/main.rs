@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask check`, `fix`, `test`, `torture`, `fuzz`.
 
 mod check;
+mod clients;
 mod fuzz;
 mod packages;
 mod step;
@@ -25,11 +26,16 @@ enum Chore {
     Fix,
     /// All tests, with what they need installed first
     Test,
+    /// Every Redis client against a real server, as `test` runs them too
+    Clients,
     /// Kills writing processes and looks for what they had acknowledged
     Torture {
         /// Kills of a log in each durability class, and of an engine in all
         #[arg(long, default_value_t = 200)]
         kills: u64,
+        /// Kills of a server while redis-py writes
+        #[arg(long, default_value_t = 100)]
+        rounds: u64,
     },
     /// Fuzzes every decoder for a while; needs a nightly toolchain
     Fuzz {
@@ -44,7 +50,8 @@ fn main() -> ExitCode {
         Chore::Check => check::check(),
         Chore::Fix => check::fix(),
         Chore::Test => test::run(),
-        Chore::Torture { kills } => test::torture(kills),
+        Chore::Clients => clients::run(),
+        Chore::Torture { kills, rounds } => test::torture(kills, rounds),
         Chore::Fuzz { seconds } => fuzz::run(seconds),
     };
     match outcome {

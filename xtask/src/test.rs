@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::clients;
 use crate::packages::{Need, install};
 use crate::step::{self, Failure, command, output, root};
 
@@ -16,19 +17,33 @@ const NEEDS: [Need; 6] = [
     Need { check: "redis-server --version", package: "redis-server" },
 ];
 
+/// Kills of a server under load in a test run; `torture` does more.
+const KILLS: u64 = 5;
+
 pub(crate) fn run() -> Result<(), Failure> {
     install(&NEEDS)?;
     step::run("tests", &mut command("cargo test --workspace"))?;
     languages()?;
+    connections()?;
+    clients::run()?;
+    clients::kills(KILLS)?;
     servers()?;
     interleavings()?;
     memory_errors()
 }
 
+/// Tests of the server that take more connections or memory than `cargo test` should.
+fn connections() -> Result<(), Failure> {
+    let line =
+        "cargo test --release -p umbel-server --test hostile -- --ignored --nocapture --test-threads=1";
+    step::run("thousands of connections", &mut command(line))
+}
+
 /// The tests that kill processes, as often as asked.
-pub(crate) fn torture(kills: u64) -> Result<(), Failure> {
+pub(crate) fn torture(kills: u64, rounds: u64) -> Result<(), Failure> {
     let mut tests = command("cargo test -p umbel-core --test kills -- --nocapture");
-    step::run("kills", tests.env("UMBEL_KILLS", kills.to_string()))
+    step::run("kills", tests.env("UMBEL_KILLS", kills.to_string()))?;
+    clients::kills(rounds)
 }
 
 /// Filters go to Java, Python and Go and back.

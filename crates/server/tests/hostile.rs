@@ -1,0 +1,604 @@
+//! A live server and clients that mean harm, or know no better.
+//!
+//! Afterwards the server answers rightly and its memory is bounded. `UMBEL_FUZZ_SEED` and `UMBEL_FUZZ_ROUNDS` repeat a run. Tests with thousands of
+//! connections are ignored otherwise; `cargo xtask test` runs them.
+
+mod wire;
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use umbel_server::commands::table::{Row, TABLE};
+use wire::{Chance, Value, Wire, World, encode, number_or, resident_bytes, seed};
+
+/// Commands that end the server, hold it up or shut everybody out: what they do is what they are for.
+const SKIPPED: [&str; 8] = [
+    "shutdown",
+    "debug|sleep",
+    "client|pause",
+    "client|kill",
+    "acl|setuser",
+    "acl|load",
+    "config|set",
+    "monitor",
+];
+
+/// The server still answers, and rightly.
+fn check_answers(world: &World, chance: &mut Chance) {
+    let mut wire = world.connect();
+    assert_eq!(wire.ask("PING"), Value::Simple("PONG".into()));
+    let item = chance.next().to_string();
+    let key = format!("probe {}", chance.next());
+    assert_eq!(wire.call(&["BF.ADD", &key, &item]).truth(), Some(true));
+    assert_eq!(wire.call(&["BF.EXISTS", &key, &item]).truth(), Some(true));
+    assert_eq!(wire.call(&["BF.EXISTS", &key, "something else"]).truth(), Some(false));
+    assert_eq!(wire.call(&["DEL", &key]), Value::Integer(1));
+}
+
+fn random_bytes(chance: &mut Chance, most: u64) -> Vec<u8> {
+    (0..chance.below(most)).map(|_| chance.next() as u8).collect()
+}
+
+/// A word as commands have them, or as they should not.
+fn word(chance: &mut Chance) -> Vec<u8> {
+    const WORDS: [&str; 64] = [
+        "key",
+        "key",
+        "key",
+        "other",
+        "other",
+        "ITEMS",
+        "CAPACITY",
+        "ERROR",
+        "NONSCALING",
+        "EXPANSION",
+        "NOCREATE",
+        "BUCKETSIZE",
+        "MAXITERATIONS",
+        "MATCH",
+        "COUNT",
+        "TYPE",
+        "*",
+        "[a-",
+        "0",
+        "1",
+        "-1",
+        "2",
+        "3",
+        "100",
+        "255",
+        "256",
+        "65535",
+        "65536",
+        "4294967295",
+        "4294967296",
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775808",
+        "18446744073709551615",
+        "0.01",
+        "0.5",
+        "1.0",
+        "1e-300",
+        "1e308",
+        "nan",
+        "inf",
+        "-inf",
+        "",
+        " ",
+        "ON",
+        "OFF",
+        "SKIP",
+        "ID",
+        "ADDR",
+        "NX",
+        "XX",
+        "GT",
+        "LT",
+        "REPLACE",
+        "ABSTTL",
+        "AUTH",
+        "SETNAME",
+        "LIB-NAME",
+        "SESSION",
+        "SEQUENCE",
+        "POSITION",
+        "FAMILY",
+        "LAYOUT",
+        "guava",
+    ];
+    match chance.below(10) {
+        0 => random_bytes(chance, 40),
+        1 => vec![b'x'; chance.below(3000) as usize],
+        _ => chance.of(&WORDS).as_bytes().to_vec(),
+    }
+}
+
+fn command_of(row: &Row, chance: &mut Chance) -> Vec<Vec<u8>> {
+    let mut words: Vec<Vec<u8>> = row.name.split('|').map(|word| word.as_bytes().to_vec()).collect();
+    let wanted = if chance.one_in(4) { chance.below(12) as usize } else { row.arity.unsigned_abs().into() };
+    let more = if row.arity < 0 { chance.below(6) as usize } else { 0 };
+    while words.len() < wanted + more {
+        words.push(word(chance));
+    }
+    words
+}
+
+fn any_command(chance: &mut Chance) -> Vec<Vec<u8>> {
+    loop {
+        let row = chance.of(TABLE);
+        if !SKIPPED.contains(&row.name) {
+            return command_of(row, chance);
+        }
+    }
+}
+
+/// Something that a client should not send, or in no such way.
+fn attack(chance: &mut Chance) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match chance.below(8) {
+        0 => bytes = random_bytes(chance, 5000),
+        1 => {
+            // A valid command with a few bytes changed.
+            bytes = encode(&any_command(chance));
+            for _ in 0..=chance.below(4) {
+                let at = chance.below(bytes.len() as u64) as usize;
+                match chance.below(3) {
+                    0 => bytes[at] = chance.next() as u8,
+                    1 => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, chance.next() as u8),
+                }
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+        }
+        2 => {
+            let count = *chance.of(&[
+                "1000000000",
+                "1048577",
+                "1048576",
+                "-1",
+                "0",
+                "-0",
+                "+1",
+                "99999999999999999999",
+                "1e3",
+                "",
+                "9223372036854775807",
+            ]);
+            let tag = *chance.of(&["*", "*1\r\n$", "*2\r\n$3\r\nfoo\r\n$", "$", "%", "~", ">", "="]);
+            bytes.extend_from_slice(format!("{tag}{count}\r\n").as_bytes());
+            bytes.extend(random_bytes(chance, 100));
+        }
+        3 => {
+            // Half a command; the connection ends after it.
+            bytes = encode(&any_command(chance));
+            bytes.truncate(chance.below(bytes.len() as u64) as usize);
+        }
+        4 => {
+            // Nesting: nothing nests, so the second level is an error already.
+            let depth = chance.below(100_000);
+            bytes.extend((0..depth).flat_map(|_| *b"*1\r\n"));
+        }
+        5 => {
+            let tail = random_bytes(chance, 300);
+            for _ in 0..chance.below(50) {
+                bytes.extend(encode(&any_command(chance)));
+            }
+            bytes.extend(tail);
+            bytes.extend(encode(&["PING"]));
+        }
+        6 => {
+            // Inline commands, with quotes that may be open.
+            for _ in 0..chance.below(20) {
+                let words = any_command(chance);
+                let quote = *chance.of(&["", "\"", "'"]);
+                let line: Vec<Vec<u8>> =
+                    words.iter().map(|word| [quote.as_bytes(), word, quote.as_bytes()].concat()).collect();
+                bytes.extend(line.join(&b' '));
+                bytes.extend_from_slice(b"\r\n");
+            }
+        }
+        _ => {
+            for _ in 0..=chance.below(20) {
+                bytes.extend(encode(&any_command(chance)));
+            }
+        }
+    }
+    bytes
+}
+
+/// Sends bytes in pieces, and reads what comes, as long as something does.
+fn throw(world: &World, bytes: &[u8], chance: &mut Chance) {
+    let Ok(mut stream) = TcpStream::connect(world.address()) else { panic!("the server accepts nobody") };
+    stream.set_read_timeout(Some(Duration::from_millis(5))).expect("a limit of time");
+    stream.set_write_timeout(Some(Duration::from_secs(5))).expect("a limit of time");
+    let pieces = if chance.one_in(4) { 1 + chance.below(20) as usize } else { 1 };
+    for piece in bytes.chunks(bytes.len().div_ceil(pieces).max(1)) {
+        if stream.write_all(piece).is_err() {
+            // It was cut off: that is an answer too.
+            return;
+        }
+    }
+    match chance.below(4) {
+        0 => return,
+        1 => drop(stream.shutdown(Shutdown::Write)),
+        _ => {}
+    }
+    let mut buffer = [0; 64 << 10];
+    while stream.read(&mut buffer).is_ok_and(|bytes| bytes > 0) {}
+}
+
+#[test]
+fn garbage_does_no_harm() {
+    let rounds = number_or("UMBEL_FUZZ_ROUNDS", 3000);
+    let mut chance = Chance::new(seed("UMBEL_FUZZ_SEED"));
+    let world = World::start_on_files(2);
+    check_answers(&world, &mut chance);
+    let before = resident_bytes();
+    let mut sent = 0;
+    for round in 0..rounds {
+        let bytes = attack(&mut chance);
+        sent += bytes.len();
+        throw(&world, &bytes, &mut chance);
+        if round % 100 == 99 {
+            check_answers(&world, &mut chance);
+        }
+    }
+    check_answers(&world, &mut chance);
+    let grown = resident_bytes().saturating_sub(before);
+    println!("rounds {rounds}, {sent} bytes sent, memory grew by {} KiB", grown >> 10);
+    // The engine may hold 256 MiB of filters; everything else has to be small.
+    assert!(grown < 384 << 20, "{grown} bytes more than before");
+    world.end();
+}
+
+#[test]
+fn every_command_takes_anything() {
+    let rounds = number_or("UMBEL_FUZZ_ROUNDS", 3000) / 100;
+    let mut chance = Chance::new(seed("UMBEL_FUZZ_SEED"));
+    let world = World::start_on_files(1);
+    let mut sent = 0;
+    for row in TABLE.iter().filter(|row| !SKIPPED.contains(&row.name)) {
+        for _ in 0..rounds {
+            let bytes = encode(&command_of(row, &mut chance));
+            sent += 1;
+            throw(&world, &bytes, &mut chance);
+        }
+        check_answers(&world, &mut chance);
+    }
+    println!("{sent} commands of {} kinds", TABLE.len() - SKIPPED.len());
+    world.end();
+}
+
+/// What once broke RedisBloom, and what is like it.
+#[test]
+fn known_attacks_are_refused() {
+    let world = World::start_on_files(1);
+    let mut chance = Chance::new(1);
+    let mut wire = world.connect();
+    wire.ask("BF.MADD bloom a b c");
+    wire.ask("CF.INSERT cuckoo ITEMS a b c");
+    let refused = [
+        "CF.RESERVE new 1000 BUCKETSIZE 0",
+        "CF.RESERVE new 1000 BUCKETSIZE 256",
+        "CF.RESERVE new 1000 BUCKETSIZE 9223372036854775807",
+        "CF.RESERVE new 1000 MAXITERATIONS 0",
+        "CF.RESERVE new 1000 MAXITERATIONS 65536",
+        "CF.RESERVE new 1000 EXPANSION -1",
+        "CF.RESERVE new 1000 EXPANSION 32769",
+        "CF.RESERVE new 1000 EXPANSION 18446744073709551615",
+        "CF.RESERVE new 9223372036854775807",
+        "CF.RESERVE new 9223372036854775808",
+        "CF.RESERVE new 18446744073709551615",
+        "CF.RESERVE new -1",
+        "CF.RESERVE new 4611686018427387904 BUCKETSIZE 255",
+        "CF.INSERT new CAPACITY 9223372036854775807 ITEMS a",
+        "CF.INSERT new CAPACITY -5 ITEMS a",
+        "BF.RESERVE new 0.01 9223372036854775807",
+        "BF.RESERVE new 0.01 9223372036854775808",
+        "BF.RESERVE new 0.01 18446744073709551615",
+        "BF.RESERVE new 1e-300 100000000000",
+        "BF.RESERVE new 0.0 1000",
+        "BF.RESERVE new -0.1 1000",
+        "BF.RESERVE new nan 1000",
+        "BF.RESERVE new 0.01 1000 EXPANSION 9223372036854775807",
+        "BF.INSERT new CAPACITY 9223372036854775807 ITEMS a",
+        "BF.INSERT new ERROR 1e-300 CAPACITY 9223372036854775807 ITEMS a",
+        "BF.SCANDUMP bloom -1",
+        "CF.SCANDUMP cuckoo -1",
+        "BF.LOADCHUNK bloom 0 x",
+        "BF.LOADCHUNK new 1 x",
+        "BF.LOADCHUNK new 9223372036854775807 x",
+        "BF.LOADCHUNK new -9223372036854775808 x",
+        "CF.LOADCHUNK cuckoo 0 x",
+        "CF.LOADCHUNK cuckoo 9223372036854775807 x",
+        "CF.LOADCHUNK cuckoo -9223372036854775808 x",
+        "CF.LOADCHUNK cuckoo 100000 x",
+        "CF.LOADCHUNK new 1 x",
+        "CF.LOADCHUNK new 1 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        "CF.LOADCHUNK new 2 x",
+        "RESTORE new 0 x",
+        "RESTORE new -1 x",
+    ];
+    for line in refused {
+        let reply = wire.ask(line);
+        assert!(reply.error().is_some(), "{line}: {reply:?}");
+        assert_eq!(wire.ask("EXISTS new"), Value::Integer(0), "{line} left something behind");
+        check_answers(&world, &mut chance);
+    }
+    let all = wire.ask("BF.MEXISTS bloom a b c");
+    assert!(matches!(&all, Value::Array(all) if all.iter().all(|one| one.truth() == Some(true))), "{all:?}");
+    assert_eq!(wire.ask("CF.EXISTS cuckoo b").truth(), Some(true));
+    world.end();
+}
+
+/// Chunks of filters, changed a little and put back: refused or taken, but never more than that.
+#[test]
+fn crafted_chunks_do_no_harm() {
+    let mut chance = Chance::new(seed("UMBEL_FUZZ_SEED"));
+    let world = World::start_on_files(1);
+    let mut wire = world.connect();
+    wire.ask("BF.RESERVE bloom 0.01 1000");
+    wire.ask("BF.MADD bloom a b c");
+    wire.ask("CF.INSERT cuckoo ITEMS a b c");
+    let mut tried = 0;
+    for (family, key) in [("BF", "bloom"), ("CF", "cuckoo")] {
+        let mut chunks = Vec::new();
+        let mut iterator = 0;
+        while let Value::Array(pair) = wire.ask(&format!("{family}.SCANDUMP {key} {iterator}")) {
+            let (Value::Integer(next), Value::Bulk(data)) = (&pair[0], &pair[1]) else { break };
+            if *next == 0 {
+                break;
+            }
+            iterator = *next;
+            chunks.push((iterator, data.clone()));
+        }
+        if chunks.is_empty() {
+            println!("{family}.SCANDUMP gives nothing yet");
+        }
+        for _ in 0..if chunks.is_empty() { 0 } else { 300 } {
+            tried += 1;
+            wire.ask("DEL crafted");
+            for (iterator, data) in &chunks {
+                let mut data = data.clone();
+                let mut iterator = *iterator;
+                for _ in 0..chance.below(6) {
+                    match chance.below(4) {
+                        0 if !data.is_empty() => {
+                            let at = chance.below(data.len() as u64) as usize;
+                            let any = chance.next() as u8;
+                            data[at] = *chance.of(&[0, 1, 0x7f, 0x80, 0xff, any]);
+                        }
+                        1 => data.truncate(chance.below(data.len() as u64 + 1) as usize),
+                        2 => data.extend(random_bytes(&mut chance, 20)),
+                        _ => {
+                            iterator = *chance.of(&[0, 1, 2, -1, i64::MIN, i64::MAX, iterator, iterator + 1])
+                        }
+                    }
+                }
+                let iterator = iterator.to_string();
+                let name = format!("{family}.LOADCHUNK");
+                wire.call(&[name.as_bytes(), b"crafted", iterator.as_bytes(), &data]);
+            }
+            wire.ask(&format!("{family}.MEXISTS crafted a b c d e f"));
+            wire.ask(&format!("{family}.ADD crafted g"));
+            wire.ask(&format!("{family}.INFO crafted"));
+        }
+        check_answers(&world, &mut chance);
+    }
+    if let Value::Bulk(dump) = wire.ask("DUMP bloom") {
+        for _ in 0..300 {
+            tried += 1;
+            let mut dump = dump.clone();
+            let at = chance.below(dump.len() as u64) as usize;
+            dump[at] ^= 1 << chance.below(8);
+            let reply = wire.call(&[b"RESTORE".as_slice(), b"crafted", b"0", &dump]);
+            assert!(reply.error().is_some(), "a dump with a changed bit is taken: {reply:?}");
+        }
+    }
+    println!("{tried} crafted filters");
+    check_answers(&world, &mut chance);
+    world.end();
+}
+
+#[test]
+fn what_is_only_announced_takes_no_memory() {
+    let world = World::start_on_files(1);
+    let mut chance = Chance::new(1);
+    for (bytes, error) in [
+        ("*1000000000\r\n", "ERR Protocol error: invalid multibulk length"),
+        ("*2\r\n$3\r\nfoo\r\n$536870913\r\n", "ERR Protocol error: invalid bulk length"),
+        ("*1\r\n$-5\r\n", "ERR Protocol error: invalid bulk length"),
+        ("*1\r\n*1\r\n", "ERR Protocol error: expected '$', got '*'"),
+        ("PING \"open\r\n", "ERR Protocol error: unbalanced quotes in request"),
+    ] {
+        let mut wire = world.connect();
+        wire.send(bytes.as_bytes());
+        assert_eq!(wire.read(), Value::Error(error.into()), "{bytes:?}");
+        assert_eq!(wire.try_read(), None, "the connection ends after {bytes:?}");
+    }
+    let before = resident_bytes();
+    let mut announced: Vec<Wire> = (0..500).map(|_| world.connect()).collect();
+    for wire in &mut announced {
+        wire.send(b"*1048576\r\n$8\r\nBF.MADD \r\n$536870912\r\nx");
+    }
+    check_answers(&world, &mut chance);
+    let grown = resident_bytes().saturating_sub(before);
+    println!("500 connections announced 256 GiB and took {} KiB", grown >> 10);
+    assert!(grown < 32 << 20, "{grown} bytes for what was only announced");
+    world.end();
+}
+
+/// Writes as much as the server takes, for a while, and reads nothing. Gives the bytes that were written.
+fn push(stream: &mut TcpStream, bytes: &[u8], time: Duration) -> usize {
+    stream.set_nonblocking(true).expect("a mode");
+    let end = Instant::now() + time;
+    let mut written = 0;
+    while Instant::now() < end {
+        // A write may end within a command; the next one goes on there.
+        match stream.write(&bytes[written % bytes.len()..]) {
+            Ok(more) => written += more,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(1))
+            }
+            Err(error) => panic!("cut off: {error}"),
+        }
+    }
+    written
+}
+
+fn look_ups(items: usize) -> Vec<u8> {
+    let mut words = vec!["BF.MEXISTS".to_owned(), "filter".to_owned()];
+    words.extend((0..items).map(|number| format!("item {number}")));
+    encode(&words)
+}
+
+#[test]
+fn who_does_not_read_is_not_read_from() {
+    let world = World::start_on_files(1);
+    let mut chance = Chance::new(1);
+    world.connect().ask("BF.ADD filter x");
+    let before = resident_bytes();
+    let mut wire = world.connect();
+    let written = push(&mut wire.stream, &look_ups(1000), Duration::from_secs(3));
+    let grown = resident_bytes().saturating_sub(before);
+    println!("{written} bytes were taken from one who does not read, memory grew by {} KiB", grown >> 10);
+    assert!(grown < 32 << 20, "{grown} bytes for one who does not read");
+    check_answers(&world, &mut chance);
+    world.end();
+}
+
+/// As many files as the system allows.
+fn raise_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(1 << 20);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum }).expect("more files");
+    most
+}
+
+/// Where the connections of the process that holds them go.
+const HELD: &str = "UMBEL_HOSTILE_ADDRESS";
+const IDLE: usize = 10_000;
+
+/// Not a test of its own: the other end of many connections, in a process that may have as many files again.
+#[test]
+#[ignore = "started by `ten_thousand_idle_connections`"]
+fn holds_connections() {
+    let Ok(address) = std::env::var(HELD) else { return };
+    raise_files();
+    let mut idle = Vec::with_capacity(IDLE);
+    while idle.len() < IDLE {
+        let mut stream = TcpStream::connect(&address).expect("a connection");
+        stream.write_all(b"*1\r\n$4\r\nPING\r\n").expect("sent");
+        let mut pong = [0; 7];
+        stream.read_exact(&mut pong).expect("a reply");
+        assert_eq!(&pong, b"+PONG\r\n", "connection {}", idle.len());
+        idle.push(stream);
+    }
+    println!("held");
+    // They are held until the process that started this one lets go.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+#[ignore = "takes 10,000 connections; `cargo xtask test` runs it"]
+fn ten_thousand_idle_connections() {
+    assert!(raise_files() > IDLE as u64 + 100, "the system allows too few files");
+    let world = World::start_on_files(2);
+    let mut chance = Chance::new(1);
+    check_answers(&world, &mut chance);
+    std::thread::sleep(Duration::from_millis(100));
+    let before = resident_bytes();
+    let mut holder = Command::new(std::env::current_exe().expect("this program"))
+        .args(["holds_connections", "--exact", "--ignored", "--nocapture"])
+        .env(HELD, world.address().to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let said = BufReader::new(holder.stdout.take().expect("its output"));
+    // The line begins with the test's name.
+    assert!(
+        said.lines().map_while(Result::ok).any(|line| line.ends_with("held")),
+        "connections were refused"
+    );
+    let each = resident_bytes().saturating_sub(before) / IDLE as u64;
+    println!("{IDLE} idle connections, {each} bytes each");
+    assert!(each < 8 << 10, "{each} bytes for each idle connection");
+    // One too many is told so.
+    let mut wire = world.connect();
+    assert_eq!(wire.try_read(), Some(Value::Error("ERR max number of clients reached".into())));
+    drop(holder.stdin.take());
+    assert!(holder.wait().expect("its end").success());
+    std::thread::sleep(Duration::from_millis(500));
+    check_answers(&world, &mut chance);
+    world.end();
+}
+
+/// Connections that were busy once must not keep what they needed then.
+#[test]
+#[ignore = "takes much memory; `cargo xtask test` runs it"]
+fn a_thousand_connections_after_large_pipelines() {
+    const CONNECTIONS: usize = 1000;
+    raise_files();
+    let world = World::start_on_files(2);
+    let mut chance = Chance::new(1);
+    world.connect().ask("BF.ADD filter x");
+    let pipeline = look_ups(1000).repeat(20);
+    let before = resident_bytes();
+    let mut idle = Vec::with_capacity(CONNECTIONS);
+    for _ in 0..CONNECTIONS {
+        let mut wire = world.connect();
+        wire.send(&pipeline);
+        for _ in 0..20 {
+            assert!(matches!(wire.read(), Value::Array(answers) if answers.len() == 1000));
+        }
+        // This side keeps a buffer too, which is not the server's.
+        idle.push(wire.stream);
+    }
+    let each = resident_bytes().saturating_sub(before) / CONNECTIONS as u64;
+    println!("{CONNECTIONS} connections idle after 20,000 look-ups each, {each} bytes each");
+    assert!(each < 16 << 10, "{each} bytes for each connection that was busy once");
+    check_answers(&world, &mut chance);
+    drop(idle);
+    world.end();
+}
+
+#[test]
+#[ignore = "takes much memory; `cargo xtask test` runs it"]
+fn a_thousand_connections_that_do_not_read() {
+    const CONNECTIONS: usize = 1000;
+    raise_files();
+    let world = World::start_on_files(2);
+    let mut chance = Chance::new(1);
+    world.connect().ask("BF.ADD filter x");
+    let before = resident_bytes();
+    let pipeline = look_ups(1000);
+    let mut streams: Vec<TcpStream> =
+        (0..CONNECTIONS).map(|_| TcpStream::connect(world.address()).expect("a connection")).collect();
+    let mut written = 0;
+    for _ in 0..3 {
+        for stream in &mut streams {
+            stream.set_nonblocking(true).expect("a mode");
+            // Whole commands or parts of them: it is the pressure that counts.
+            for _ in 0..200 {
+                match stream.write(&pipeline) {
+                    Ok(more) => written += more,
+                    Err(_) => break,
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let each = resident_bytes().saturating_sub(before) / CONNECTIONS as u64;
+    println!("{CONNECTIONS} connections that do not read sent {written} bytes; {each} bytes each");
+    assert!(each < 768 << 10, "{each} bytes for each connection that does not read");
+    check_answers(&world, &mut chance);
+    drop(streams);
+    world.end();
+}
