@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use umbel_core::budget::Reservation;
 use umbel_core::engine::{Engine, Loader, is_dump};
 use umbel_filter::format::redisbloom;
-use umbel_filter::{Filter, Limits};
+use umbel_filter::{Filter, Kind, Limits};
 
 use crate::commands::{Outcome, Refusal};
 
@@ -50,21 +50,29 @@ impl Partial {
         Ok(Self::RedisBloom(Box::new(loader), memory))
     }
 
-    fn load(&mut self, cursor: u64, chunk: &[u8]) -> Outcome {
+    pub(crate) fn load(&mut self, cursor: u64, chunk: &[u8]) -> Outcome {
         match self {
             Self::Own(loader) => Ok(loader.load(cursor, chunk)?),
             Self::RedisBloom(loader, _) => Ok(loader.load(cursor, chunk)?),
         }
     }
 
-    fn is_whole(&self) -> bool {
+    /// Whether keys can be taken out of it.
+    pub(crate) fn is_erasable(&self) -> bool {
+        match self {
+            Self::Own(loader) => loader.definition().spec.kind != Kind::Bloom,
+            Self::RedisBloom(..) => false,
+        }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Own(loader) => loader.is_complete(),
             Self::RedisBloom(loader, _) => loader.missing() == 0,
         }
     }
 
-    fn finish(self) -> Outcome<Whole> {
+    pub(crate) fn finish(self) -> Outcome<Whole> {
         match self {
             Self::Own(loader) => Ok(Whole::Own(loader)),
             Self::RedisBloom(loader, _) => Ok(Whole::RedisBloom(Box::new(loader.finish()?))),

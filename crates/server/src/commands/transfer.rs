@@ -57,7 +57,10 @@ async fn chain(filter: &Arc<Handle>, session: &Session, cursor: u64) -> Outcome<
 /// `BF.LOADCHUNK key cursor data`, `CF.LOADCHUNK key cursor data`
 pub(super) async fn load_chunk(session: &mut Session, command: Command<'_>, is_cuckoo: bool) -> Outcome {
     let wrong = if is_cuckoo { "Invalid position" } else { "ERR Second argument must be numeric" };
-    let cursor = integer(command.get(2)).and_then(|cursor| u64::try_from(cursor).ok()).filter(|cursor| *cursor > 0).ok_or(wrong)?;
+    let cursor = integer(command.get(2))
+        .and_then(|cursor| u64::try_from(cursor).ok())
+        .filter(|cursor| *cursor > 0)
+        .ok_or(wrong)?;
     let (key, chunk) = (command.get(1), command.get(3));
     let name = name_of(key);
     let node = Arc::clone(&session.node);
@@ -68,7 +71,11 @@ pub(super) async fn load_chunk(session: &mut Session, command: Command<'_>, is_c
     let whole = if cursor == HEADER {
         let partial = Partial::begin(chunk, &node.engine)?;
         if is_cuckoo != partial.is_erasable() {
-            let what = if is_cuckoo { "an erasable filter of Umbel; cuckoo filters cannot be loaded" } else { "a Bloom filter" };
+            let what = if is_cuckoo {
+                "an erasable filter of Umbel; cuckoo filters cannot be loaded"
+            } else {
+                "a Bloom filter"
+            };
             return Err(format!("ERR received bad data: not {what}").into());
         }
         node.loading.begin(&name, partial, node.now())?
@@ -115,7 +122,10 @@ pub(super) async fn dump(session: &mut Session, command: Command<'_>) -> Outcome
 fn check_fits(session: &Session, bytes: u64) -> Outcome {
     let most = session.node.config.load().output_bytes_max;
     if bytes >= most {
-        return Err(format!("ERR a reply of {bytes} bytes; output_bytes_max is {most}. BF.SCANDUMP gives a filter in parts").into());
+        return Err(format!(
+            "ERR a reply of {bytes} bytes; output_bytes_max is {most}. BF.SCANDUMP gives a filter in parts"
+        )
+        .into());
     }
     Ok(())
 }
@@ -131,7 +141,9 @@ pub(super) async fn restore(session: &mut Session, command: Command<'_>) -> Outc
             replace = true;
         } else if is(word, "ABSTTL") {
             absolute = true;
-        } else if (is(word, "IDLETIME") || is(word, "FREQ")) && words.next().is_some_and(|value| unsigned(value).is_some()) {
+        } else if (is(word, "IDLETIME") || is(word, "FREQ"))
+            && words.next().is_some_and(|value| unsigned(value).is_some())
+        {
             // They mean nothing here.
         } else {
             return Err("ERR syntax error".into());
@@ -205,7 +217,9 @@ pub(super) async fn export(session: &mut Session, command: Command<'_>) -> Outco
         "guava" if spec.layout == Layout::Guava32 => spec,
         "guava" => hosted(Layout::Guava),
         "redisson" => hosted(Layout::Redisson),
-        _ => return Err(format!("ERR unknown format '{format}'; known are native, guava and redisson").into()),
+        _ => {
+            return Err(format!("ERR unknown format '{format}'; known are native, guava and redisson").into());
+        }
     };
     let plan = Plan::new(&spec, 1)?;
     check_fits(session, u64::try_from(plan.bytes()).unwrap_or(u64::MAX))?;
@@ -217,7 +231,11 @@ pub(super) async fn export(session: &mut Session, command: Command<'_>) -> Outco
             let config = redisson::config(&copy)?;
             redisson::write(&copy, &mut bytes)?;
             session.reply.map(5);
-            for (name, value) in [("size", config.size), ("hashIterations", config.hash_iterations.into()), ("expectedInsertions", config.expected_insertions)] {
+            for (name, value) in [
+                ("size", config.size),
+                ("hashIterations", config.hash_iterations.into()),
+                ("expectedInsertions", config.expected_insertions),
+            ] {
                 session.reply.bulk(name);
                 session.reply.count(value);
             }
@@ -235,7 +253,8 @@ pub(super) async fn export(session: &mut Session, command: Command<'_>) -> Outco
 pub(super) async fn import(session: &mut Session, command: Command<'_>) -> Outcome {
     let key = command.get(1);
     let (mut format, mut data) = (None, None);
-    let mut config = redisson::Config { size: 0, hash_iterations: 0, expected_insertions: 0, false_probability: 0.0 };
+    let mut config =
+        redisson::Config { size: 0, hash_iterations: 0, expected_insertions: 0, false_probability: 0.0 };
     let mut words = Words::from(command, 2);
     while let Some(word) = words.next() {
         let option = String::from_utf8_lossy(word).to_uppercase();
@@ -245,7 +264,10 @@ pub(super) async fn import(session: &mut Session, command: Command<'_>) -> Outco
             "FORMAT" => format = text(value).map(str::to_lowercase),
             "DATA" => data = Some(value),
             "SIZE" => config.size = unsigned(value).ok_or_else(bad)?,
-            "HASHITERATIONS" => config.hash_iterations = unsigned(value).and_then(|value| value.try_into().ok()).ok_or_else(bad)?,
+            "HASHITERATIONS" => {
+                config.hash_iterations =
+                    unsigned(value).and_then(|value| value.try_into().ok()).ok_or_else(bad)?
+            }
             "EXPECTEDINSERTIONS" => config.expected_insertions = unsigned(value).ok_or_else(bad)?,
             "FALSEPROBABILITY" => config.false_probability = float(value).ok_or_else(bad)?,
             _ => return Err(format!("ERR unknown option {option}: see UMBEL.HELP").into()),
@@ -273,7 +295,8 @@ pub(super) async fn import(session: &mut Session, command: Command<'_>) -> Outco
 /// `UMBEL.MERGE key from...`
 pub(super) async fn merge(session: &mut Session, command: Command<'_>) -> Outcome {
     let into = super::umbel::any_filter(session, command.get(1))?;
-    let from = command.from(2).map(|key| super::umbel::any_filter(session, key)).collect::<Outcome<Vec<_>>>()?;
+    let from =
+        command.from(2).map(|key| super::umbel::any_filter(session, key)).collect::<Outcome<Vec<_>>>()?;
     let added = session.node.engine.merge(&into, &from).await?;
     session.reply.count(added);
     Ok(())
