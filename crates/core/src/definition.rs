@@ -20,6 +20,9 @@ const NEVER: u64 = u64::MAX;
 /// What names of filters that no user made begin with. Doors keep users' names from it.
 pub const INTERNAL: char = '\u{1}';
 
+/// What names of filters that are being imported begin with, behind [`INTERNAL`].
+pub(crate) const IMPORT: &str = "import:"; // persisted
+
 /// What a filter is, as the log defines it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
@@ -102,6 +105,13 @@ impl Definition {
     /// Whether no user made it.
     pub fn is_internal(&self) -> bool {
         self.name.starts_with(INTERNAL)
+    }
+
+    /// Whether it has arrays of its own as soon as it is made. The keys of a window are in its buckets, and what is being imported
+    /// brings its arrays.
+    pub(crate) fn has_arrays(&self) -> bool {
+        let imported = self.name.strip_prefix(INTERNAL).is_some_and(|name| name.starts_with(IMPORT));
+        self.window.is_none() && !imported
     }
 
     /// The same with another one's description: what can change without another size.

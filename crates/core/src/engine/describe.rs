@@ -37,10 +37,11 @@ impl Engine {
     /// Says what happens when a filter fills up.
     pub async fn set_growth(&self, filter: &Arc<Handle>, growth: Growth) -> Result<()> {
         let shared = &self.shared;
-        shared.redescribe(filter, |now| Definition { growth, ..now }).await?;
+        let _naming = shared.naming.lock().await;
+        let next = Definition { growth, ..shared.existing(filter)? };
+        shared.describe(filter, &next).await?;
         // Each shard refuses for itself when it is full; after a crash, all follow the home.
-        let definition = filter.definition();
-        shared.everywhere(filter.id(), &definition, &Operation::Describe(definition.encode()?)).await
+        shared.everywhere(filter.id(), &next, &Operation::Describe(next.encode()?)).await
     }
 }
 
@@ -48,7 +49,7 @@ impl Shared {
     /// The definition of a filter that was not dropped.
     fn existing(&self, filter: &Arc<Handle>) -> Result<Definition> {
         let now = self.clock.unix_millis();
-        let exists = self.directory.numbered(filter.id()).is_some() && !filter.is_expired(now);
+        let exists = self.directory.exists(filter.id()) && !filter.is_expired(now);
         if exists { Ok((*filter.definition()).clone()) } else { Err(gone(filter)) }
     }
 

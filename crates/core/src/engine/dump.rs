@@ -51,7 +51,13 @@ impl Engine {
                 definition.name
             )));
         }
+        if cursor == 0 && filter.is_behind() {
+            // All shards of a dump are of one generation.
+            let _one_at_a_time = filter.growing.lock().await;
+            shared.build(filter).await?;
+        }
         shared.load(filter).await?;
+        let definition = filter.definition();
         let shards = filter.slots().map(|slot| filter.projection(slot).ok_or_else(|| gone(filter)));
         let shards = shards.collect::<Result<Vec<Arc<Projection>>>>()?;
         if cursor == 0 {

@@ -282,8 +282,7 @@ impl Shared {
         let plan = Plan::new(&definition.spec, definition.shards)
             .map_err(|error| Error::Invalid(error.to_string()))?;
         let bytes = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
-        // A window has no array of its own.
-        let bytes = if definition.window.is_some() { 0 } else { bytes };
+        let bytes = if definition.has_arrays() { bytes } else { 0 };
         if bytes > self.settings.limits.filter_bytes_max {
             return Err(Error::Invalid(format!(
                 "the filter {} takes {bytes} bytes; one may take {}",

@@ -13,14 +13,12 @@ use super::handle::Handle;
 use super::requests::{NewFilter, Sharding, gone};
 use super::{Engine, Shared};
 use crate::archive::merged;
-use crate::definition::{Definition, INTERNAL};
+use crate::definition::{Definition, IMPORT, INTERNAL};
 use crate::entry::{Entry, Operation, Request};
 use crate::fold::Newest;
 use crate::limits::ENTRY_BYTES_MAX;
 use crate::{Error, Result};
 
-/// What names of filters that are being imported begin with, behind [`INTERNAL`].
-const IMPORT: &str = "import:";
 /// How long an import may take: what nobody finishes is dropped then, or at the next start.
 const IMPORT_MILLIS_MAX: u64 = 24 * 3600 * 1000;
 /// Bytes of blocks in one entry: fifteen whole ones.
@@ -103,9 +101,7 @@ impl Shared {
                 self.settings.limits.filter_bytes_max
             )));
         }
-        // It is made in its usual size first.
-        let plan = Plan::new(&new.spec, 1).map_err(|error| Error::Invalid(error.to_string()))?;
-        self.reserve(bytes.saturating_add(u64::try_from(plan.bytes()).unwrap_or(u64::MAX)), &name).await?;
+        self.reserve(bytes, &name).await?;
         let internal = NewFilter {
             name: format!("{INTERNAL}{IMPORT}{:016x}", self.random.next()),
             retain: false,

@@ -68,8 +68,7 @@ struct Copy {
 impl Projection {
     /// An empty one for the definition.
     pub(crate) fn new(definition: &Definition, means: &Means) -> Result<Self> {
-        if definition.window.is_some() {
-            // Its keys are in its buckets.
+        if !definition.has_arrays() {
             return Ok(Self::of(definition.generation, Vec::new(), 0));
         }
         let grows = definition.growth != Growth::Fixed;
