@@ -1,7 +1,7 @@
 //! What all connections share.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -54,6 +54,7 @@ pub struct Node {
     pub(crate) latency: Latency,
     debug: AtomicBool,
     facts: OnceLock<Facts>,
+    port: AtomicU16,
     /// One for each of some filters: who looks and then adds does so alone.
     unique: Vec<Mutex<()>>,
 }
@@ -78,8 +79,6 @@ pub struct Defaults {
 /// How the server was started, for those who ask.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Where it listens.
-    pub port: u16,
     /// What an acknowledged add survives.
     pub durability: String,
     /// The file with its settings.
@@ -185,6 +184,7 @@ impl Node {
             latency: Latency::default(),
             debug: AtomicBool::new(false),
             facts: OnceLock::new(),
+            port: AtomicU16::new(0),
             unique: (0..UNIQUE_LOCKS).map(|_| Mutex::default()).collect(),
         };
         node.counts.last_save.store(unix_time().as_secs(), Ordering::Relaxed);
@@ -207,6 +207,16 @@ impl Node {
     pub fn describe(&self, facts: Facts) {
         // Another description does not count.
         let _ = self.facts.set(facts);
+    }
+
+    /// The first port on which it listens; 0 if on none.
+    pub fn port(&self) -> u16 {
+        self.port.load(Ordering::Relaxed)
+    }
+
+    /// Says on which port it listens.
+    pub(crate) fn listens_on(&self, port: u16) {
+        self.port.store(port, Ordering::Relaxed);
     }
 
     /// What was counted so far.

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::event_loop;
 use crate::metrics::LoopMetrics;
-use crate::node::{Facts, Node};
+use crate::node::Node;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -37,8 +37,7 @@ impl Server {
             }
             bound.push(address);
         }
-        let port = bound.first().map_or(0, SocketAddr::port);
-        node.describe(Facts { port, ..Facts::default() });
+        node.listens_on(bound.first().map_or(0, SocketAddr::port));
         let mut loops = Vec::new();
         for (number, listeners) in listeners.into_iter().enumerate() {
             let node = Arc::clone(node);

@@ -223,6 +223,10 @@ impl Session {
         if self.node.clients.are_watched() {
             self.show(id.row(), command);
         }
+        // It may have been permitted when it was collected, and to another user.
+        if let Err(refusal) = self.permits(id.row(), command) {
+            return self.refuse(&refusal);
+        }
         self.run_one(id, command).await;
     }
 

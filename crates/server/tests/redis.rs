@@ -142,7 +142,7 @@ const CONVERSATIONS: &[&[&str]] = &[
         "COMMAND DOCS foo",
     ],
     &[
-        "COMMAND INFO echo hello auth select quit reset multi discard monitor client|reply client|info role shutdown slowlog|help",
+        "COMMAND INFO echo hello auth select quit reset multi discard monitor client|reply role shutdown slowlog|help",
     ],
     &[
         "SCAN x",
@@ -151,6 +151,7 @@ const CONVERSATIONS: &[&[&str]] = &[
         "SCAN 0 MATCH",
         "SCAN 0 FOO",
         "SCAN 0 TYPE foo",
+        "SCAN -1",
         "SCAN 99999999999999999999999",
         "SCAN",
     ],

@@ -103,7 +103,7 @@ fn server(node: &Node, _: &Totals, out: &mut String) {
         "process_id": std::process::id(),
         "process_supervised": "no",
         "run_id": node.run_id,
-        "tcp_port": node.facts().port,
+        "tcp_port": node.port(),
         "server_time_usec": unix_time().as_micros(),
         "uptime_in_seconds": uptime,
         "uptime_in_days": uptime / 86_400,
