@@ -214,6 +214,25 @@ fn answers_as_redis_does() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
+#[test]
+#[ignore = "needs redis-cli"]
+fn redis_cli_talks_to_it() {
+    let server = start();
+    let port = server.address().port().to_string();
+    let run = |arguments: &[&str]| {
+        let output = Command::new("redis-cli").args(["-p", &port]).args(arguments).output();
+        let output = output.expect("redis-cli is installed");
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    };
+    assert_eq!(run(&["PING"]), "PONG");
+    assert_eq!(run(&["-3", "BF.ADD", "f", "a"]), "(true)");
+    assert_eq!(run(&["BF.EXISTS", "f", "a"]), "1");
+    assert_eq!(run(&["--scan", "--pattern", "f*"]), "f");
+    assert_eq!(run(&["-n", "0", "DBSIZE"]), "1");
+    assert!(run(&["-3", "INFO", "server"]).contains("redis_version:"));
+    assert_eq!(run(&["-r", "3", "ECHO", "x"]), "x\nx\nx");
+}
+
 /// Sets have no order: their lines are compared sorted.
 fn unordered(line: &str, reply: String) -> String {
     if !line.starts_with("COMMAND INFO") {
