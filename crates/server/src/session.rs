@@ -294,8 +294,10 @@ impl Session {
     fn ended(&self, id: Id, commands: u64, started: Instant, is_error: bool, command: Option<Command<'_>>) {
         let took = self.node.now().saturating_duration_since(started);
         self.local.metrics.record(id, commands, took, is_error);
-        let event = if id.row().is("fast") { Event::FastCommand } else { Event::Command };
-        self.node.latency.record(event, took);
+        if self.node.latency.threshold_ms() > 0 {
+            let event = if id.row().is("fast") { Event::FastCommand } else { Event::Command };
+            self.node.latency.record(event, took);
+        }
         if took >= self.node.slowlog.threshold() {
             let words: Vec<&[u8]> = match command {
                 Some(command) => command.from(0).collect(),
