@@ -82,6 +82,9 @@ pub(crate) const SYNTAX: &str = "ERR syntax error";
 /// A word that is no number, where one is needed.
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
+/// Bytes of a command that an error repeats.
+const SHOWN_BYTES: usize = 128;
+
 /// Runs a command that is known, permitted and has as many words as it takes.
 pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
     match id {
@@ -237,21 +240,20 @@ pub fn cannot_tell(key: &[u8]) -> Refusal {
 
 /// Nobody knows this command.
 pub fn unknown(command: Command<'_>) -> Refusal {
-    let mut text =
-        format!("ERR unknown command '{}', with args beginning with: ", shown(command.get(0), 128));
+    let mut arguments = String::new();
     for argument in command.from(1) {
-        if text.len() >= 128 {
-            break;
-        }
-        text.push_str(&format!("'{}' ", shown(argument, 128 - text.len().min(128))));
+        // Redis's own bound, for all arguments together.
+        let Some(left) = SHOWN_BYTES.checked_sub(arguments.len()).filter(|left| *left > 0) else { break };
+        arguments.push_str(&format!("'{}' ", shown(argument, left)));
     }
-    text.into()
+    let name = shown(command.get(0), SHOWN_BYTES);
+    format!("ERR unknown command '{name}', with args beginning with: {arguments}").into()
 }
 
 /// Nobody knows this subcommand.
 pub fn unknown_subcommand(container: &Row, command: Command<'_>) -> Refusal {
     let name = container.name.to_uppercase();
-    format!("ERR unknown subcommand '{}'. Try {name} HELP.", shown(command.get(1), 128)).into()
+    format!("ERR unknown subcommand '{}'. Try {name} HELP.", shown(command.get(1), SHOWN_BYTES)).into()
 }
 
 /// How a command of commands is called, as Redis writes it.

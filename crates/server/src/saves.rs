@@ -65,6 +65,8 @@ pub(crate) fn begin(node: &Arc<Node>) -> Result<Option<oneshot::Receiver<Result<
         }
         saving.saves.good.store(outcome.is_ok(), Ordering::Relaxed);
         saving.saves.runs.store(false, Ordering::Release);
+        // Whoever hears of it may end the server and open its folder again.
+        drop(saving);
         // Nobody need wait for it.
         let _ = done.send(outcome);
     });

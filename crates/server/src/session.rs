@@ -223,6 +223,10 @@ impl Session {
         if self.node.clients.are_watched() {
             self.show(id.row(), command);
         }
+        // It may have been permitted when it was collected, and to another user.
+        if let Err(refusal) = self.permit(id.row(), command) {
+            return self.refuse(&refusal);
+        }
         self.run_one(id, command).await;
     }
 
@@ -317,8 +321,10 @@ impl Session {
         if is_error {
             metrics.failed(id as u16);
         }
-        let event = if id.row().is("fast") { Event::FastCommand } else { Event::Command };
-        self.node.latency.record(event, took);
+        if self.node.latency.threshold_ms() > 0 {
+            let event = if id.row().is("fast") { Event::FastCommand } else { Event::Command };
+            self.node.latency.record(event, took);
+        }
         if took >= self.node.slowlog.threshold() {
             let words: Vec<&[u8]> = match command {
                 Some(command) => command.from(0).collect(),

@@ -49,7 +49,7 @@ fn lists_connections_as_redis_does() {
 fn kills_in_both_forms() {
     let server = start();
     let mut me = server.connect();
-    let mut connect = || {
+    let connect = || {
         let mut client = server.connect();
         let id = id_of(&mut client);
         (client, id)

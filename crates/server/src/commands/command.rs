@@ -2,7 +2,7 @@
 
 use super::arguments::{Words, is, text};
 use super::table::{self, Row};
-use super::{Outcome, SYNTAX, help, keys};
+use super::{Outcome, SYNTAX, help};
 use crate::glob;
 use crate::resp::{Command, Reply};
 use crate::session::Session;

@@ -76,7 +76,10 @@ pub(crate) fn random(session: &mut Session) -> Outcome {
 /// Filters come in the order of a hash of their names, and the cursor is the last hash: whatever comes and goes meanwhile, a filter that is
 /// there all the time is seen, once.
 pub(crate) fn scan(session: &mut Session, command: Command<'_>) -> Outcome {
-    let cursor = unsigned(command.get(1)).ok_or("ERR invalid cursor")?;
+    let word = command.get(1);
+    // Redis takes a negative number for the large one with the same bits.
+    let cursor = unsigned(word).or_else(|| integer(word).map(|number| number as u64));
+    let cursor = cursor.ok_or("ERR invalid cursor")?;
     let (mut pattern, mut count, mut kind) = (None, SCANNED, None);
     let mut words = Words::from(command, 2);
     while let Some(option) = words.next() {

@@ -85,6 +85,11 @@ impl Running {
         self.node.stop.stop();
         self.join();
         self.node.engine.stop();
+        // A thread that makes a checkpoint may hold the folder a little longer.
+        let begin = Instant::now();
+        while Arc::strong_count(&self.node) > 1 && begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::mem::take(&mut self.folder)
     }
 }
