@@ -217,7 +217,7 @@ impl Engine {
     }
 
     /// The memory of all filters.
-    pub fn budget(&self) -> &crate::budget::Budget {
+    pub fn budget(&self) -> &Arc<crate::budget::Budget> {
         &self.shared.means.budget
     }
 

@@ -278,7 +278,7 @@ impl State {
             if shard.definition == definition.described(&shard.definition) {
                 return Ok(Outcome::Done);
             }
-            return shard.redefine(definition, &self.means);
+            return shard.redefine(&definition, &self.means);
         }
         if definition.generation > 0 {
             return Ok(Outcome::Refused(format!(

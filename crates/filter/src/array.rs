@@ -179,7 +179,7 @@ impl Array {
             let mut changed = false;
             for (index, word) in theirs.as_chunks::<8>().0.iter().enumerate() {
                 let ours = &self[line].0[index];
-                changed |= combine_into(ours, u64::from_le_bytes(*word), &|ours, theirs| ours | theirs);
+                changed |= combine_into(ours, u64::from_le_bytes(*word), |ours, theirs| ours | theirs);
             }
             if changed {
                 self.touched(line);

@@ -481,3 +481,45 @@ fn clearing_forgets_everything() {
         assert_eq!(full.stats().cardinality, 0.0);
     }
 }
+
+#[test]
+fn blocks_are_joined_as_filters_are() {
+    let chain = Layout::RedisBloom { expansion: Some(2) };
+    let specs = [
+        Spec::bloom(200_000, 0.01),
+        Spec::bloom(50_000, 1e-6),
+        Spec::hosted(Layout::Guava, 200_000, 0.01),
+        Spec::hosted(chain, 20_000, 0.01),
+    ];
+    let key = |n: u64| n.to_le_bytes();
+    for spec in specs {
+        let [one, other, both] = [0; 3].map(|_| Filter::new(&spec, &Limits::default()).unwrap());
+        (0..60_000).for_each(|n| _ = one.insert(key(n)).unwrap());
+        (30_000..90_000).for_each(|n| _ = other.insert(key(n)).unwrap());
+        (0..90_000).for_each(|n| _ = both.insert(key(n)).unwrap());
+        let is_chain = spec.layout == chain;
+        // An empty one of the same shape becomes the same; a union is what all keys come to.
+        let copy = Filter::from_outline(&one.outline(), None, &Limits::default()).unwrap();
+        let mut bytes = Vec::new();
+        for block in 0..one.blocks() {
+            one.copy_block(block, &mut bytes);
+            assert_eq!(bytes.len(), one.block_bytes(block));
+            copy.merge_block(block, &bytes).unwrap();
+            assert!(copy.merge_block(block, &bytes[1..]).is_err());
+        }
+        assert_eq!(copy.digest(), one.digest(), "{spec:?}");
+        assert_eq!(copy.take_dirty(), (0..one.blocks()).collect::<Vec<_>>());
+        assert!(copy.merge_block(one.blocks(), &bytes).is_err() && copy.block_bytes(one.blocks()) == 0);
+        if !is_chain {
+            for block in 0..other.blocks() {
+                other.copy_block(block, &mut bytes);
+                copy.merge_block(block, &bytes).unwrap();
+            }
+            assert_eq!(copy.digest(), both.digest(), "{spec:?}");
+        }
+        let (exact, sampled) = (both.stats(), both.sampled_stats(32 << 10));
+        assert_eq!((both.sampled_stats(u64::MAX), sampled.bytes), (exact, exact.bytes));
+        assert!((sampled.fill / exact.fill - 1.0).abs() < 0.05, "{sampled:?} {exact:?}");
+        assert!((sampled.cardinality / exact.cardinality - 1.0).abs() < 0.1, "{sampled:?} {exact:?}");
+    }
+}

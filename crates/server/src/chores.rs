@@ -177,6 +177,13 @@ fn collect_filters(node: &Node, page: &mut Page) {
         filter.definition().spec.capacity as f64
     });
     gauge("umbel_filter_bytes", "Memory of a filter's arrays.", &|filter| filter.bytes() as f64);
+    gauge("umbel_filter_fill", "Share of a filter's cells in use.", &|filter| filter.stats().fill);
+    gauge("umbel_filter_error_target", "Error rate that a filter is made for.", &|filter| {
+        filter.definition().spec.error
+    });
+    gauge("umbel_filter_error_estimate", "Error rate of a filter as it is now.", &|filter| {
+        filter.stats().estimated_error
+    });
     gauge("umbel_filter_generation", "Sizes that a filter was given.", &|filter| {
         f64::from(filter.definition().generation)
     });

@@ -8,6 +8,7 @@ pub(crate) mod client;
 pub(crate) mod command;
 mod config;
 pub(crate) mod connection;
+pub(crate) mod expiry;
 mod help;
 pub(crate) mod info;
 pub mod keys;
@@ -17,6 +18,7 @@ pub(crate) mod server;
 pub(crate) mod slowlog;
 pub mod table;
 pub(crate) mod transactions;
+mod transfer;
 mod umbel;
 
 use std::borrow::Cow;
@@ -108,6 +110,20 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::UmbelClear => umbel::clear(session, command).await,
         Id::UmbelList => umbel::list(session),
         Id::UmbelHelp => umbel::help(session),
+        Id::UmbelStats => umbel::stats(session, command),
+        Id::UmbelExport => transfer::export(session, command).await,
+        Id::UmbelImport => transfer::import(session, command).await,
+        Id::UmbelMerge => transfer::merge(session, command).await,
+        Id::BfScandump => transfer::scan_dump(session, command, false).await,
+        Id::CfScandump => transfer::scan_dump(session, command, true).await,
+        Id::BfLoadchunk => transfer::load_chunk(session, command, false).await,
+        Id::CfLoadchunk => transfer::load_chunk(session, command, true).await,
+        Id::Dump => transfer::dump(session, command).await,
+        Id::Restore => transfer::restore(session, command).await,
+        Id::Rename | Id::Renamenx | Id::UmbelRename => expiry::rename(id, session, command).await,
+        Id::Expire | Id::Pexpire | Id::Expireat | Id::Pexpireat => expiry::expire(id, session, command).await,
+        Id::Ttl | Id::Pttl | Id::Expiretime | Id::Pexpiretime => expiry::time_left(id, session, command),
+        Id::Persist => expiry::persist(session, command).await,
         Id::AclCat
         | Id::AclDeluser
         | Id::AclDryrun

@@ -263,6 +263,11 @@ impl Handle {
         self.room.load(Ordering::Relaxed)
     }
 
+    /// Keys that were removed since the arrays were built.
+    pub fn removed(&self) -> u64 {
+        self.removals.load(Ordering::Relaxed)
+    }
+
     /// Whether the arrays that answer have room for so many more.
     pub(super) fn has_room_for(&self, more: u64) -> bool {
         self.items().saturating_add(more) <= self.room.load(Ordering::Relaxed)

@@ -252,12 +252,12 @@ impl Shard {
     }
 
     /// Takes the next definition. A filter that keeps its keys is rebuilt later; the others get one more layer now.
-    pub(super) fn redefine(&mut self, next: Definition, means: &Means) -> Result<Outcome> {
+    pub(super) fn redefine(&mut self, next: &Definition, means: &Means) -> Result<Outcome> {
         if let Err(why) = next.check_follows(&self.definition) {
             return Ok(Outcome::Refused(why));
         }
         if !next.retain {
-            let stacked = self.resident()?.stacked(&self.definition, &next, means);
+            let stacked = self.resident()?.stacked(&self.definition, next, means);
             match stacked {
                 Ok(stacked) => self.projection = Some(Arc::new(stacked)),
                 Err(Error::Invalid(why)) => return Ok(Outcome::Refused(why)),

@@ -582,6 +582,77 @@ fn an_expired_filter_can_be_half_dropped() {
     });
 }
 
+fn window() -> NewFilter {
+    let window = Some(umbel_core::definition::Window { length_ms: 1_000, buckets: 4 });
+    NewFilter { window, ..NewFilter::new("window", Spec::bloom(400, 0.01)) }
+}
+
+#[test]
+fn a_window_can_be_half_made_and_half_dropped() {
+    crash_everywhere(&Action {
+        name: "make a window and its first bucket",
+        act: |alive| {
+            let filter = match alive.engine.filter("window") {
+                Some(filter) => filter,
+                None => run(alive.engine.create(window()))?,
+            };
+            run(alive.engine.add(&filter, &keys(0..50)))?;
+            checkpoint(alive)
+        },
+        expected: |done| {
+            let mut expected = standard();
+            expected.insert("window", if done { exactly(1, 0..50) } else { maybe(0..50) });
+            expected
+        },
+        optional: &["window"],
+        writes: true,
+        ..STANDARD
+    });
+    crash_everywhere(&Action {
+        name: "drop a window",
+        prepare: |alive| {
+            prepare(alive);
+            let filter = run(alive.engine.create(window())).unwrap();
+            run(alive.engine.add(&filter, &keys(0..50))).unwrap();
+        },
+        act: |alive| run(alive.engine.drop_filter(&named(alive, "window")?)).map(|()| true),
+        expected: |done| {
+            let mut expected = standard();
+            expected.insert("window", exactly(1, 0..50));
+            if done {
+                gone(expected.get_mut("window").unwrap());
+            }
+            expected
+        },
+        optional: &["window"],
+        writes: true,
+        ..STANDARD
+    });
+}
+
+#[test]
+fn a_union_can_be_half_done() {
+    crash_everywhere(&Action {
+        name: "merge keys into a filter that has none of them",
+        prepare: |alive| {
+            prepare(alive);
+            run(alive.engine.create(NewFilter::new("union", Spec::bloom(400, 0.01)))).unwrap();
+        },
+        act: |alive| {
+            let (into, from) = (named(alive, "union")?, named(alive, "sharded")?);
+            run(alive.engine.merge(&into, &[from]))?;
+            checkpoint(alive)
+        },
+        expected: |done| {
+            let mut expected = standard();
+            expected.insert("union", if done { exactly(1, 0..300) } else { maybe(0..300) });
+            expected
+        },
+        writes: true,
+        ..STANDARD
+    });
+}
+
 #[test]
 fn unloading_can_end_anywhere() {
     crash_everywhere(&Action {

@@ -95,7 +95,7 @@ fn bits_are_joined_where_keys_are_not_known() {
             NewFilter::new("keeps its keys", Spec::bloom(20_000, 0.01)),
         ] {
             let into = engine.create(new).await.unwrap();
-            let refused = engine.merge(&into, &[a.clone()]).await;
+            let refused = engine.merge(&into, std::slice::from_ref(&a)).await;
             assert!(matches!(refused, Err(Error::Invalid(_))), "{:?}", into.definition());
             assert_eq!(into.items(), 0);
         }

@@ -36,7 +36,7 @@ impl Oracle {
 
 #[test]
 fn a_window_remembers_what_was_added_within_its_length() {
-    let (mut wrong, mut asked, mut restarts) = (0, 0, 0);
+    let (mut wrong, mut asked, mut restarts) = (0_u64, 0_u64, 0);
     for seed in 1..=12 {
         run(async {
             let (disk, clock, random) =
@@ -130,7 +130,7 @@ fn what_happens_to_a_window_happens_to_its_buckets() {
         assert_eq!(absent(&engine, &window, &keys(0..600)).await, 0);
 
         let copy = engine.create(everywhere("copy", Spec::bloom(600, 0.01))).await.unwrap();
-        let merged = engine.merge(&copy, &[window.clone()]).await.unwrap();
+        let merged = engine.merge(&copy, std::slice::from_ref(&window)).await.unwrap();
         assert!(merged > 580);
         assert_eq!(absent(&engine, &copy, &keys(0..600)).await, 0);
         engine.drop_filter(&copy).await.unwrap();

@@ -147,11 +147,16 @@ impl Loader {
         &self.filter
     }
 
-    /// The filter, if as many bytes were loaded as it has.
-    pub fn finish(self) -> Result<Filter> {
+    /// How many bytes are still to come.
+    pub fn missing(&self) -> u64 {
         let all: u64 =
             self.filter.with_parts(|parts| parts.iter().map(|part| stored_bytes(part.geometry)).sum());
-        match all.saturating_sub(self.loaded) {
+        all.saturating_sub(self.loaded)
+    }
+
+    /// The filter, if as many bytes were loaded as it has.
+    pub fn finish(self) -> Result<Filter> {
+        match self.missing() {
             0 => Ok(self.filter),
             missing => Err(Error::Truncated { format: FORMAT, offset: self.loaded, missing }),
         }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use umbel_core::definition::Growth;
 use umbel_core::engine::{Answer, Handle, NewFilter};
 use umbel_filter::{Fingerprint, Spec};
@@ -16,6 +17,8 @@ use crate::session::Session;
 const BUCKET_SIZE: u64 = 2;
 const MAX_ITERATIONS: u64 = 20;
 const EXPANSION: u64 = 1;
+/// What labels of filters begin with that were made here.
+const LABELS: &[u8] = b"CF1";
 
 /// What a filter is made of. A counting filter has no buckets and moves nothing about; what a client asked for is remembered and told.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +47,29 @@ impl Making {
             // An expansion of one adds as much again.
             expansion => Growth::Percent(expansion.clamp(2, 32_768) as u32 * 100),
         };
-        NewFilter { growth, ..NewFilter::new(name_of(key), spec) }
+        NewFilter { growth, labels: self.to_labels(), ..NewFilter::new(name_of(key), spec) }
+    }
+
+    fn to_labels(self) -> Bytes {
+        let numbers = [self.bucket_size, self.max_iterations, self.expansion];
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+        LABELS.iter().copied().chain(bytes).collect()
+    }
+
+    /// What was asked for when the filter was made. One that was made otherwise has what it would have by default.
+    fn of_filter(session: &Session, filter: &Handle) -> Self {
+        let definition = filter.definition();
+        let words = definition.labels.strip_prefix(LABELS).map(|rest| rest.as_chunks::<8>().0);
+        let made = Self { capacity: definition.spec.capacity, ..Self::of(session) };
+        match words {
+            Some([bucket_size, max_iterations, expansion]) => Self {
+                bucket_size: u64::from_le_bytes(*bucket_size),
+                max_iterations: u64::from_le_bytes(*max_iterations),
+                expansion: u64::from_le_bytes(*expansion),
+                ..made
+            },
+            _ => made,
+        }
     }
 }
 
@@ -230,20 +255,16 @@ pub async fn count(session: &mut Session, command: Command<'_>) -> Outcome {
 /// `CF.INFO key`
 pub fn info(session: &mut Session, command: Command<'_>) -> Outcome {
     let filter = filter_of(session, command.get(1), true)?;
-    let definition = filter.definition();
-    let expansion = match definition.growth {
-        Growth::Fixed => 0,
-        Growth::Percent(percent) => u64::from(percent / 100),
-    };
+    let made = Making::of_filter(session, &filter);
     let fields = [
         ("Size", filter.bytes()),
-        ("Number of buckets", definition.spec.capacity.div_ceil(BUCKET_SIZE)),
+        ("Number of buckets", made.capacity.div_ceil(made.bucket_size.max(1))),
         ("Number of filters", 1),
         ("Number of items inserted", filter.items()),
-        ("Number of items deleted", 0),
-        ("Bucket size", BUCKET_SIZE),
-        ("Expansion rate", expansion),
-        ("Max iterations", MAX_ITERATIONS),
+        ("Number of items deleted", filter.removed()),
+        ("Bucket size", made.bucket_size),
+        ("Expansion rate", made.expansion),
+        ("Max iterations", made.max_iterations),
     ];
     session.reply.map(fields.len());
     for (name, value) in fields {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbel_core::definition::Growth;
+use umbel_core::definition::{Growth, Window};
 use umbel_core::engine::{Answer, Handle, NewFilter, Sharding, Written};
 use umbel_core::entry::Request;
 use umbel_filter::{Counter, Fingerprint, Kind, Layout, Spec};
@@ -11,17 +11,21 @@ use umbel_filter::{Counter, Fingerprint, Kind, Layout, Spec};
 use super::arguments::{Words, float, is, text, unsigned};
 use super::{Outcome, Refusal, bf};
 use crate::names::{key_of, name_of};
+use crate::node::unix_time;
 use crate::resp::Command;
 use crate::session::Session;
 use crate::token;
 
+/// Buckets of a window, if nobody says.
+const WINDOW_BUCKETS: u32 = 24;
 /// How often somebody looks who waits for a position.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 const HELP: &[&str] = &[
     "UMBEL.CREATE key capacity error [KIND bloom|counting|counting8] [FAMILY murmur3|xxh3|keyed|redisbloom|redisson]",
     "    [LAYOUT blocked|guava|redisbloom|redisson] [EXPANSION times | NONSCALING] [RETAIN yes|no] [SHARDS auto|one|all]",
-    "    -- Makes a filter.",
+    "    [EXPIRE seconds] [WINDOW 24h BUCKETS 24]",
+    "    -- Makes a filter. One with a window forgets what was added longer ago, by whole buckets.",
     "UMBEL.ADD key [SESSION id SEQUENCE number] ITEMS item [item ...]",
     "    -- Adds items. The same session and sequence again have no second effect and get the same answer.",
     "UMBEL.REMOVE key [SESSION id SEQUENCE number] ITEMS item [item ...]",
@@ -36,6 +40,17 @@ const HELP: &[&str] = &[
     "    -- Grows, shrinks or makes stricter, while the filter answers.",
     "UMBEL.CLEAR key",
     "    -- Forgets all items.",
+    "UMBEL.RENAME key name [NX]",
+    "    -- Gives a filter another name; NX: unless that is taken.",
+    "UMBEL.MERGE key from [from ...]",
+    "    -- Adds all that other filters hold, and says how many items were new.",
+    "UMBEL.EXPORT key [FORMAT native|guava|redisson]",
+    "    -- A filter as a file of that format.",
+    "UMBEL.IMPORT key FORMAT native|guava DATA bytes",
+    "UMBEL.IMPORT key FORMAT redisson SIZE bits HASHITERATIONS n EXPECTEDINSERTIONS n FALSEPROBABILITY p DATA bytes",
+    "    -- A filter that answers as the one in the file does.",
+    "UMBEL.STATS key",
+    "    -- Fill, estimated error, generation, bytes, adds a second.",
     "UMBEL.LIST",
     "    -- All filters with what they are.",
 ];
@@ -48,7 +63,7 @@ pub(super) fn help(session: &mut Session) -> Outcome {
 }
 
 /// A filter of any kind.
-fn any_filter(session: &Session, key: &[u8]) -> Outcome<Arc<Handle>> {
+pub(super) fn any_filter(session: &Session, key: &[u8]) -> Outcome<Arc<Handle>> {
     session.node.engine.filter(&name_of(key)).ok_or_else(|| "ERR not found".into())
 }
 
@@ -60,6 +75,7 @@ pub(super) async fn create(session: &mut Session, command: Command<'_>) -> Outco
     let defaults = session.node.defaults();
     let mut new = NewFilter::new(name_of(key), Spec::bloom(capacity, error).family(defaults.family));
     let mut family = None;
+    let (mut length, mut buckets) = (None, None);
     let mut words = Words::from(command, 4);
     while let Some(word) = words.next() {
         if is(word, "NONSCALING") {
@@ -77,6 +93,13 @@ pub(super) async fn create(session: &mut Session, command: Command<'_>) -> Outco
             "EXPANSION" => new.growth = growth(&lower).ok_or_else(unknown)?,
             "RETAIN" => new.retain = yes_or_no(&lower).ok_or_else(unknown)?,
             "SHARDS" => new.sharding = sharding(&lower).ok_or_else(unknown)?,
+            "EXPIRE" => {
+                let seconds: u64 = lower.parse().map_err(|_| unknown())?;
+                new.expires =
+                    Some((unix_time().as_millis() as u64).saturating_add(seconds.saturating_mul(1000)));
+            }
+            "WINDOW" => length = Some(milliseconds(&lower).ok_or_else(unknown)?),
+            "BUCKETS" => buckets = Some(lower.parse::<u32>().map_err(|_| unknown())?),
             _ => return Err(format!("ERR unknown option {option}: see UMBEL.HELP").into()),
         }
     }
@@ -89,8 +112,28 @@ pub(super) async fn create(session: &mut Session, command: Command<'_>) -> Outco
         // RedisBloom's own arrays are what the filter is; its keys cannot be kept besides.
         new.retain = false;
     }
+    new.window = match (length, buckets) {
+        (None, None) => None,
+        (None, Some(_)) => return Err("ERR BUCKETS goes with WINDOW".into()),
+        (Some(length_ms), buckets) => Some(Window { length_ms, buckets: buckets.unwrap_or(WINDOW_BUCKETS) }),
+    };
     new.spec.check()?;
     bf::create(session, key, new).await
+}
+
+/// `24h`, `15m`, `90s`, `500ms`, `7d`.
+fn milliseconds(text: &str) -> Option<u64> {
+    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        "ms" => 1,
+        "s" | "" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 fn kind(text: &str) -> Option<Kind> {
@@ -313,6 +356,49 @@ pub(super) async fn clear(session: &mut Session, command: Command<'_>) -> Outcom
     let filter = any_filter(session, command.get(1))?;
     session.node.engine.clear(&filter).await?;
     session.reply.ok();
+    Ok(())
+}
+
+/// `UMBEL.STATS key`
+pub(super) fn stats(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = any_filter(session, command.get(1))?;
+    let (stats, definition) = (filter.stats(), filter.definition());
+    let adds_per_second = session.node.rates.adds_per_second(filter.id());
+    let reply = &mut session.reply;
+    let counts = [
+        ("items", stats.items),
+        ("capacity", stats.capacity),
+        ("bytes", stats.bytes),
+        ("generation", stats.generation.into()),
+        ("shards", stats.shards.into()),
+        ("layers", stats.layers.into()),
+    ];
+    let shares = [
+        ("error", definition.spec.error),
+        ("estimated_error", stats.estimated_error),
+        ("fill", stats.fill),
+        ("adds_per_second", adds_per_second),
+    ];
+    reply.map(counts.len() + shares.len() + 4);
+    for (name, value) in counts {
+        reply.simple(name);
+        reply.count(value);
+    }
+    for (name, value) in shares {
+        reply.simple(name);
+        reply.double(value);
+    }
+    reply.simple("resident");
+    reply.boolean(stats.is_resident);
+    reply.simple("growing");
+    reply.boolean(stats.is_growing);
+    for (name, value) in [("next_capacity", stats.next_capacity), ("expires", definition.expires)] {
+        reply.simple(name);
+        match value {
+            Some(value) => reply.count(value),
+            None => reply.null(),
+        }
+    }
     Ok(())
 }
 
