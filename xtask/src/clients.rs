@@ -38,7 +38,11 @@ impl Server {
         let port = free_port()?;
         let log = std::fs::File::create(folder.join("server.log"))?;
         let mut server = Command::new(binary);
-        server.arg("serve").args(["--port", &port.to_string()]).arg("--data").arg(folder.join("data"));
+        server
+            .arg("serve")
+            .args(["--port", &port.to_string(), "--http-port", "0"])
+            .arg("--data")
+            .arg(folder.join("data"));
         let process = server.current_dir(&folder).stdout(log.try_clone()?).stderr(log).spawn()?;
         let mut server = Self { process, port, folder };
         let end = Instant::now() + Duration::from_secs(30);

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
+use umbel_core::engine::Answer;
+use umbel_filter::Fingerprint;
 
 use crate::batch::Adds;
 use crate::connection;
@@ -25,6 +27,9 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// Buffers that a loop keeps.
 const BUFFERS_KEPT: usize = 64;
 
+/// Keys for which a room that is kept may be.
+const ROOM_KEYS_MAX: usize = 1 << 16;
+
 /// What the connections of one loop share, without any lock.
 #[derive(Debug)]
 pub struct Local {
@@ -34,11 +39,29 @@ pub struct Local {
     number: usize,
     buffers: RefCell<Vec<Vec<u8>>>,
     outputs: RefCell<Vec<Vec<u8>>>,
+    rooms: RefCell<Vec<Room>>,
+}
+
+/// Room for a run: its keys, how many each command has, and their answers.
+#[derive(Debug, Default)]
+pub struct Room {
+    /// The keys of all commands.
+    pub keys: Vec<Fingerprint>,
+    /// How many keys each command has.
+    pub lengths: Vec<u32>,
+    /// The answers to all keys.
+    pub answers: Vec<Answer>,
 }
 
 impl Local {
     fn new(number: usize) -> Self {
-        Self { adds: Rc::default(), number, buffers: RefCell::default(), outputs: RefCell::default() }
+        Self {
+            adds: Rc::default(),
+            number,
+            buffers: RefCell::default(),
+            outputs: RefCell::default(),
+            rooms: RefCell::default(),
+        }
     }
 
     /// What is counted here.
@@ -69,6 +92,25 @@ impl Local {
         let mut outputs = self.outputs.borrow_mut();
         if outputs.len() < BUFFERS_KEPT && (1..=2 * BUFFER_BYTES).contains(&buffer.capacity()) {
             outputs.push(buffer);
+        }
+    }
+}
+
+/// Runs.
+impl Local {
+    /// Room for a run, empty.
+    pub fn take_room(&self) -> Room {
+        self.rooms.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Gives it back: a connection that waits for its next run holds none, so thousands of them take little memory.
+    pub fn give_room(&self, mut room: Room) {
+        let mut rooms = self.rooms.borrow_mut();
+        if rooms.len() < BUFFERS_KEPT && room.keys.capacity() <= ROOM_KEYS_MAX {
+            room.keys.clear();
+            room.lengths.clear();
+            room.answers.clear();
+            rooms.push(room);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::batch::Part;
 use crate::clients::Client;
 use crate::commands::table::{self, Id, Row};
 use crate::commands::{self, Outcome, Refusal};
-use crate::event_loop::Local;
+use crate::event_loop::{Local, Room};
 use crate::latency::Event;
 use crate::names::name_of;
 use crate::node::{Node, unix_time};
@@ -26,6 +26,8 @@ use crate::resp::{Command, Limits, Reply};
 
 /// Keys after which a run is answered even if it could go on.
 const RUN_KEYS_MAX: usize = 1 << 14;
+/// Bytes of a filter's name that a session keeps room for.
+const KEY_BYTES_KEPT: usize = 256;
 
 /// A client and what it has said so far.
 #[derive(Debug)]
@@ -293,7 +295,8 @@ impl Session {
     fn collect(&mut self, id: Id, command: Command<'_>) {
         let Some(transaction) = &mut self.transaction else { return };
         let words: Vec<Vec<u8>> = command.from(0).map(<[u8]>::to_vec).collect();
-        transaction.bytes += words.iter().map(Vec::len).sum::<usize>();
+        // An empty word takes memory too.
+        transaction.bytes += words.iter().map(|word| word.len() + size_of::<Vec<u8>>()).sum::<usize>();
         if transaction.bytes > self.node.limits(true).command_bytes_max {
             transaction.is_broken = true;
             return self.refuse(&"ERR too many bytes in one transaction".into());
@@ -353,7 +356,11 @@ impl Session {
                 return self.refuse(&refusal);
             }
         };
+        let room = self.local.take_room();
+        self.answers = room.answers;
         let run = &mut self.run;
+        run.keys = room.keys;
+        run.lengths = room.lengths;
         run.is_single = is_add(id) && filter.as_ref().is_some_and(|filter| commands::is_fixed(filter));
         run.id = Some(id);
         run.filter = filter;
@@ -404,8 +411,14 @@ impl Session {
             (0..commands).for_each(|_| self.refuse(refusal));
         }
         self.ended(id, commands, started, outcome.is_err(), None);
-        self.run.keys.clear();
-        self.run.lengths.clear();
+        self.local.give_room(Room {
+            keys: std::mem::take(&mut self.run.keys),
+            lengths: std::mem::take(&mut self.run.lengths),
+            answers: std::mem::take(&mut self.answers),
+        });
+        // Names of filters are short; one that was not is not kept for the next run.
+        self.run.key.clear();
+        self.run.key.shrink_to(KEY_BYTES_KEPT);
     }
 
     async fn look_up_run(&mut self, id: Id, filter: &Arc<Handle>) -> Outcome {

@@ -33,7 +33,8 @@ class Server:
         self.process = None
 
     def start(self):
-        line = [self.binary, "serve", "--port", str(self.port), "--data", os.path.join(self.folder, "data")]
+        line = [self.binary, "serve", "--port", str(self.port), "--http-port", "0"]
+        line += ["--data", os.path.join(self.folder, "data")]
         log = open(os.path.join(self.folder, "server.log"), "ab")
         self.process = subprocess.Popen(line, stdout=log, stderr=log, cwd=self.folder)
         end = time.monotonic() + 60
