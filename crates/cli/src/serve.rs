@@ -98,7 +98,11 @@ async fn serve(config: Config, chores: &Chores) -> Result<ExitCode, Box<dyn Erro
 
 async fn open(config: &Config) -> Result<Engine, Box<dyn Error>> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let log = log::Settings { durability: config.durability, ..log::Settings::new(&config.data) };
+    let log = log::Settings {
+        durability: config.durability,
+        partitions: config.partitions,
+        ..log::Settings::new(&config.data)
+    };
     Ok(Engine::builder(config.engine()?).in_folder(&disk, &config.data, &log)?.open().await?)
 }
 

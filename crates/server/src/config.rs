@@ -186,6 +186,7 @@ settings! {
     memory: u64 = "4GiB", Bytes(MIB, 1024 * TIB), fixed("maxmemory"), "bytes", "Memory for the arrays of all filters";
     durability: Durability = "interval 200ms", Durable, fixed("appendfsync"), "", "What an acknowledged add survives: always (a power cut), interval TIME (a power cut after that time), os (the end of the process)";
     slots: u32 = "256", Number(1, 4096), fixed(""), "slots", "Units of order and placement; fixed when the data folder is made";
+    partitions: u32 = "2", Number(1, 4096), fixed(""), "partitions", "Parts of the log that are written side by side; fixed when the data folder is made";
     password: Option<Digest> = "", Hidden, live("requirepass"), "", "Password of the default user; empty is none. Only its SHA-256 is kept";
     password_file: Option<PathBuf> = "", File, fixed(""), "", "File whose first line is that password";
     protected_mode: bool = "yes", Switch, live("protected-mode"), "", "Whether other machines are refused while the default user has no password";

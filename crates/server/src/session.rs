@@ -157,7 +157,7 @@ impl Session {
         };
         self.client.runs(id);
         if self.node.pause.is_on() {
-            self.wait_for_pause(id).await;
+            Box::pin(self.wait_for_pause(id)).await;
             if self.client.is_killed() {
                 self.is_closing = true;
                 return false;
@@ -211,7 +211,8 @@ impl Session {
     pub(crate) async fn run_one(&mut self, id: Id, command: Command<'_>) -> bool {
         let before = self.reply.len();
         let started = self.node.now();
-        let outcome = commands::run(id, self, command).await;
+        // Boxed, because what some of them keep while they wait is large, and every connection would have room for it.
+        let outcome = Box::pin(commands::run(id, self, command)).await;
         self.ended(id, 1, started, outcome.is_err(), Some(command));
         if let Err(refusal) = &outcome {
             self.reply.truncate(before);
@@ -386,9 +387,9 @@ impl Session {
             return Ok(None);
         }
         let made = if is_cuckoo {
-            commands::cf::make(self, key, None).await?
+            Box::pin(commands::cf::make(self, key, None)).await?
         } else {
-            commands::bf::make(self, key, None).await?
+            Box::pin(commands::bf::make(self, key, None)).await?
         };
         Ok(Some(made))
     }
@@ -425,7 +426,7 @@ impl Session {
         filter.contains_batch(&self.run.keys, &mut self.answers);
         if self.answers.contains(&Answer::Unknown) {
             // It may be on disk.
-            self.answers = self.node.engine.contains(filter, &self.run.keys, None).await?;
+            self.answers = Box::pin(self.node.engine.contains(filter, &self.run.keys, None)).await?;
         }
         self.write_answers(id)
     }
