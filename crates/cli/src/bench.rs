@@ -1,9 +1,10 @@
 //! `umbel bench`: what a server with bloom commands takes for an item, alone or against another.
 
-mod address;
+pub(crate) mod address;
 mod chart;
-mod control;
+pub(crate) mod control;
 mod cpu;
+mod growing;
 mod histogram;
 mod link;
 mod load;
@@ -40,6 +41,7 @@ const CAPACITY_MAX: u64 = 4_000_000_000;
   umbel bench --url redis://127.0.0.1:6380 --capacity 10M --cases exists,mexists --pipeline 1,64 --json
   umbel bench --url redis://127.0.0.1:6380 --peer redis://127.0.0.1:6379 --svg cpu.svg
   umbel bench --url redis://127.0.0.1:6380 --capacity 10M --rate 500 --seconds 60
+  umbel bench --url redis://127.0.0.1:6380 --capacity 100M --fill 1 --growing
 
 The filters umbel-bench:CAPACITY are made, filled, and removed at the end; nothing else is touched.
 Half of the lookups are for keys that were added, and adds are for keys up to the capacity, some of which were there:
@@ -101,6 +103,9 @@ pub(crate) struct Arguments {
     /// Sends so many requests a second, whatever the replies do; latency counts from the time a request was due
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000), conflicts_with = "pipeline")]
     rate: Option<u32>,
+    /// Measures EXISTS at rest and while the filter doubles and goes back to its size, in turns; for servers with UMBEL.RESIZE
+    #[arg(long, conflicts_with_all = ["cases", "pipeline", "rate", "svg", "peer"])]
+    growing: bool,
     /// Writes a chart of the processor time of an item
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -137,7 +142,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let (mut rows, mut faults) = (Vec::new(), Faults::default());
     let mut outcome = Ok(());
     for target in &run.targets {
-        outcome = run.measure(target, &mut sides, &mut rows, &mut faults);
+        outcome = if arguments.growing {
+            run.measure_growing(target, &mut sides[0], &mut faults)
+        } else {
+            run.measure(target, &mut sides, &mut rows, &mut faults)
+        };
         // Whatever happened, the servers get their memory back.
         for side in &mut sides {
             let removed = side.remove(target);
@@ -148,7 +157,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         }
     }
     outcome?;
-    if run.json {
+    if run.json && !arguments.growing {
         println!("{}", report(arguments, &run, &sides, &rows, &faults));
     }
     if let Some(file) = &arguments.svg {
@@ -248,6 +257,29 @@ impl Run {
             rows.push(row);
         }
         progress.finish_and_clear();
+        Ok(())
+    }
+
+    /// Lookups while the filter changes its size.
+    fn measure_growing(&self, target: &Target, side: &mut Side, faults: &mut Faults) -> Result<(), String> {
+        let Pace::Closed(at_rest) = self.pace else { return Err("--growing has no schedule".to_owned()) };
+        let progress = bar(target.filled, "{msg} {wide_bar} {human_pos} of {human_len}, {eta} left");
+        progress.set_message(format!("filling {}", side.label));
+        side.prepare(target, &progress)?;
+        progress.finish_and_clear();
+        let found = growing::measure(side, target, self.rounds, at_rest)?;
+        faults.merge(&found.at_rest.tally.faults);
+        faults.merge(&found.growing.tally.faults);
+        if self.json {
+            let figures = found.figures().into_iter().map(|(name, rest, growing)| {
+                json!({ "name": name, "at_rest": rest, "growing": growing, "ratio": growing / rest })
+            });
+            let took: Vec<f64> = found.took.iter().map(Duration::as_secs_f64).collect();
+            let figures: Vec<_> = figures.collect();
+            println!("{}", json!({ "capacity": target.capacity, "filled": target.filled, "took_seconds": took, "figures": figures }));
+        } else {
+            print!("\n{}{}", self.title(target), found.lines(side.label));
+        }
         Ok(())
     }
 

@@ -1,8 +1,9 @@
-//! `umbel`: plan filters, look into their files, measure servers.
+//! `umbel`: the server, and what one does with it: plan filters, look into files, measure.
 
 mod bench;
 mod config;
 mod inspect;
+mod ping;
 mod plan;
 mod report;
 mod serve;
@@ -26,6 +27,7 @@ enum Command {
     Serve(Box<serve::Arguments>),
     Config(Box<config::Arguments>),
     Bench(Box<bench::Arguments>),
+    Ping(ping::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Config(arguments) => config::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Ping(arguments) => ping::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     match outcome {
         Ok(code) => code,

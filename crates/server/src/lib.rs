@@ -49,3 +49,4 @@ mod slowlog;
 pub mod tls;
 mod token;
 mod totals;
+mod work;

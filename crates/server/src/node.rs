@@ -22,6 +22,7 @@ use crate::resp::Limits;
 use crate::saves::Saves;
 use crate::slowlog::Slowlog;
 use crate::totals::Rates;
+use crate::work::Work;
 
 /// The version of RedisBloom whose commands these are.
 pub const BLOOM_VERSION: i64 = 80_200;
@@ -68,6 +69,8 @@ pub struct Node {
     pub(crate) latency: Latency,
     facts: OnceLock<Facts>,
     failure: OnceLock<String>,
+    /// Threads for what takes long.
+    pub(crate) work: Work,
     /// One for each of some filters: who looks and then adds does so alone.
     unique: Vec<Mutex<()>>,
 }
@@ -134,10 +137,12 @@ impl Stop {
 
 impl Node {
     /// A server for an engine, with so many event loops.
-    pub fn new(engine: Engine, config: Config, loops: usize) -> Result<Self, acl::Error> {
+    pub fn new(engine: Engine, config: Config, loops: usize) -> umbel_core::Result<Self> {
+        let invalid = |error: acl::Error| umbel_core::Error::Invalid(error.to_string());
+        let work = Work::new().map_err(|error| umbel_core::Error::Retry(format!("cannot start threads: {error}")))?;
         let acl = Acl::new(Arc::new(table::Rules), config.password.clone());
         if let Some(path) = &config.acl_file {
-            acl.load(path)?;
+            acl.load(path).map_err(invalid)?;
         }
         acl.log().resize(config.acl_log_length as usize);
         let slowlog = Slowlog::default();
@@ -164,6 +169,7 @@ impl Node {
             latency,
             facts: OnceLock::new(),
             failure: OnceLock::new(),
+            work,
             unique: (0..UNIQUE_LOCKS).map(|_| Mutex::default()).collect(),
         })
     }

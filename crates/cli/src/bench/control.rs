@@ -67,7 +67,7 @@ impl Control {
     }
 
     /// Asks for what has to be granted.
-    fn demand(&mut self, words: &[&str]) -> Result<(), String> {
+    pub(crate) fn demand(&mut self, words: &[&str]) -> Result<(), String> {
         match self.ask(words)? {
             Answer::Error(error) => Err(format!("{}: {}: {error}", self.address, words[0])),
             _ => Ok(()),

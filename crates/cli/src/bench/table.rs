@@ -18,6 +18,16 @@ pub(crate) struct Column {
     value: fn(&Sample) -> Option<f64>,
 }
 
+impl Column {
+    pub(crate) fn head(&self) -> &'static str {
+        self.head
+    }
+
+    pub(crate) fn of(&self, sample: &Sample) -> Option<f64> {
+        (self.value)(sample)
+    }
+}
+
 const fn column(
     head: &'static str,
     name: &'static str,
@@ -53,6 +63,9 @@ const GENERATOR: Column = column("generator %", "generator_cpu_percent", 0, fals
 pub(crate) const CLOSED: &[Column] = &[RATE, CPU, P50, P99, P999, ONES, GENERATOR];
 /// What is shown of requests on a schedule: of all rounds together, so that the tail is that of all requests.
 pub(crate) const OPEN: &[Column] = &[RATE, CPU, P50, P99, P999, MAX, LATE];
+
+/// What is shown of requests while something else happens.
+pub(crate) const LATENCIES: &[Column] = &[RATE, P50, P99, P999, MAX];
 
 const LABEL_WIDTH: usize = 20;
 

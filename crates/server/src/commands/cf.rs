@@ -13,6 +13,7 @@ use super::{Outcome, Refusal, bf, cannot_tell, check_kind, filter_of};
 use crate::names::name_of;
 use crate::resp::Command;
 use crate::session::Session;
+use crate::work::beside;
 
 const BUCKET_SIZE: u64 = 2;
 const MAX_ITERATIONS: u64 = 20;
@@ -281,7 +282,7 @@ pub async fn compact(session: &mut Session, command: Command<'_>) -> Outcome {
     };
     check_kind(&filter, true)?;
     if filter.definition().retain {
-        session.node.engine.rebuild(&filter).await?;
+        beside(&session.node, |node| async move { node.engine.rebuild(&filter).await }).await?;
     }
     session.reply.ok();
     Ok(())

@@ -12,9 +12,10 @@ use super::arguments::{Words, float, integer, is, text, unsigned};
 use super::{Outcome, Refusal, check_kind, filter_of};
 use crate::loading::{Partial, Whole};
 use crate::names::name_of;
-use crate::node::unix_time;
+use crate::node::{Node, unix_time};
 use crate::resp::Command;
 use crate::session::Session;
+use crate::work::beside;
 
 /// What a dumped filter begins with.
 const MAGIC: &[u8; 8] = b"UMBELDP1";
@@ -84,10 +85,13 @@ pub(super) async fn load_chunk(session: &mut Session, command: Command<'_>, is_c
     };
     match whole {
         None => {}
-        Some(Whole::Own(loader)) => drop(node.engine.import_loaded(&name, *loader).await?),
+        Some(Whole::Own(loader)) => {
+            let name = name.into_owned();
+            beside(&node, |node| async move { node.engine.import_loaded(&name, *loader).await }).await?;
+        }
         Some(Whole::RedisBloom(filter)) => {
             let new = NewFilter::new(name, *filter.spec());
-            drop(node.engine.import(new, *filter).await?);
+            beside(&node, |node| async move { node.engine.import(new, *filter).await }).await?;
         }
     }
     session.reply.ok();
@@ -169,7 +173,9 @@ pub(super) async fn restore(session: &mut Session, command: Command<'_>) -> Outc
     if let Some(there) = there {
         engine.drop_filter(&there).await?;
     }
-    let filter = engine.import_loaded(&name, *loader).await?;
+    let own_name = name.clone().into_owned();
+    let import = |node: Arc<Node>| async move { node.engine.import_loaded(&own_name, *loader).await };
+    let filter = beside(&session.node, import).await?;
     if ttl > 0 {
         let now = unix_time().as_millis() as u64;
         engine.expire(&filter, Some(if absolute { ttl } else { now.saturating_add(ttl) })).await?;
@@ -223,7 +229,7 @@ pub(super) async fn export(session: &mut Session, command: Command<'_>) -> Outco
     };
     let plan = Plan::new(&spec, 1)?;
     check_fits(session, u64::try_from(plan.bytes()).unwrap_or(u64::MAX))?;
-    let copy = session.node.engine.project(&filter, spec).await?;
+    let copy = beside(&session.node, |node| async move { node.engine.project(&filter, spec).await }).await?;
     let mut bytes = Vec::new();
     match &lower[..] {
         "guava" => guava::write(&copy, &mut bytes)?,
@@ -287,7 +293,7 @@ pub(super) async fn import(session: &mut Session, command: Command<'_>) -> Outco
         _ => return Err("ERR FORMAT is native, guava or redisson".into()),
     };
     let new = NewFilter::new(name, *filter.spec());
-    drop(engine.import(new, filter).await?);
+    beside(&session.node, |node| async move { node.engine.import(new, filter).await }).await?;
     session.reply.ok();
     Ok(())
 }
@@ -297,7 +303,7 @@ pub(super) async fn merge(session: &mut Session, command: Command<'_>) -> Outcom
     let into = super::umbel::any_filter(session, command.get(1))?;
     let from =
         command.from(2).map(|key| super::umbel::any_filter(session, key)).collect::<Outcome<Vec<_>>>()?;
-    let added = session.node.engine.merge(&into, &from).await?;
+    let added = beside(&session.node, |node| async move { node.engine.merge(&into, &from).await }).await?;
     session.reply.count(added);
     Ok(())
 }

@@ -15,6 +15,7 @@ use crate::node::unix_time;
 use crate::resp::Command;
 use crate::session::Session;
 use crate::token;
+use crate::work::beside;
 
 /// Buckets of a window, if nobody says.
 const WINDOW_BUCKETS: u32 = 24;
@@ -346,7 +347,7 @@ pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outco
         )
         .into());
     }
-    session.node.engine.resize(&filter, capacity, error).await?;
+    beside(&session.node, |node| async move { node.engine.resize(&filter, capacity, error).await }).await?;
     session.reply.ok();
     Ok(())
 }

@@ -1,0 +1,28 @@
+//! `umbel ping`: whether a server answers, for health checks.
+
+use std::error::Error;
+
+use crate::bench::address::Address;
+use crate::bench::control::{self, Answer};
+
+/// Asks a server whether it is there; fails if it does not answer
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  umbel ping
+  umbel ping --url redis://:password@10.0.0.1:6380")]
+pub(crate) struct Arguments {
+    /// The server
+    #[arg(long, default_value = "redis://127.0.0.1:6380")]
+    url: Address,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    match control::connect(&arguments.url)?.ask(&["PING"])? {
+        // Whoever is asked for a password is answered.
+        Answer::Error(error) if !error.starts_with("NOAUTH") => Err(error.into()),
+        _ => {
+            println!("{} answers", arguments.url);
+            Ok(())
+        }
+    }
+}

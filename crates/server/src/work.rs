@@ -1,0 +1,51 @@
+//! Work that takes long, beside the event loops: other sizes, unions, imports.
+
+use std::sync::Arc;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::commands::{Outcome, Refusal};
+use crate::node::Node;
+
+/// How many of them go on at once.
+const THREADS: usize = 2;
+
+/// Threads for what would let an event loop wait.
+#[derive(Debug)]
+pub(crate) struct Work(Option<Runtime>);
+
+impl Work {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let builder = &mut Builder::new_multi_thread();
+        let builder = builder.worker_threads(THREADS).max_blocking_threads(THREADS).thread_name("work");
+        Ok(Self(Some(builder.on_thread_start(yield_to_others).enable_time().build()?)))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // Whoever drops the node may be a task, which must not wait for threads.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Gives the calling thread less of the processor than the event loops have.
+fn yield_to_others() {
+    // Without it, it is only slower for others.
+    let _ = rustix::process::setpriority_process(None, 10);
+}
+
+/// Does something beside the event loops, and waits for it without holding one up.
+pub(crate) async fn beside<T, F>(node: &Arc<Node>, work: impl FnOnce(Arc<Node>) -> F) -> Outcome<T>
+where
+    T: Send + 'static,
+    F: Future<Output = umbel_core::Result<T>> + Send + 'static,
+{
+    let Some(runtime) = &node.work.0 else { return Err("ERR the server is ending".into()) };
+    match runtime.spawn(work(Arc::clone(node))).await {
+        Ok(outcome) => Ok(outcome?),
+        Err(error) => Err(Refusal::from(format!("ERR it was given up: {error}"))),
+    }
+}
