@@ -211,7 +211,8 @@ impl Session {
     pub(crate) async fn run_one(&mut self, id: Id, command: Command<'_>) -> bool {
         let before = self.reply.len();
         let started = self.node.now();
-        let outcome = commands::run(id, self, command).await;
+        // Boxed, because a connection would have room for the largest of all commands as long as it stands.
+        let outcome = Box::pin(commands::run(id, self, command)).await;
         self.ended(id, 1, started, outcome.is_err(), Some(command));
         if let Err(refusal) = &outcome {
             self.reply.truncate(before);
@@ -380,9 +381,9 @@ impl Session {
             return Ok(None);
         }
         let made = if is_cuckoo {
-            commands::cf::make(self, key, None).await?
+            Box::pin(commands::cf::make(self, key, None)).await?
         } else {
-            commands::bf::make(self, key, None).await?
+            Box::pin(commands::bf::make(self, key, None)).await?
         };
         Ok(Some(made))
     }
