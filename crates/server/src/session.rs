@@ -211,7 +211,7 @@ impl Session {
     pub(crate) async fn run_one(&mut self, id: Id, command: Command<'_>) -> bool {
         let before = self.reply.len();
         let started = self.node.now();
-        // Boxed, because what some of them keep while they wait is large, and every connection would have room for it.
+        // Boxed, because a connection would have room for the largest of all commands as long as it stands.
         let outcome = Box::pin(commands::run(id, self, command)).await;
         self.ended(id, 1, started, outcome.is_err(), Some(command));
         if let Err(refusal) = &outcome {

@@ -46,6 +46,7 @@ async function run(protocol) {
     same(flat.length, 10)
   })
   await check('bf scandump and loadchunk', async () => {
+    await call('BF.RESERVE', key('dump'), 0.01, 1000)
     await call('BF.MADD', key('dump'), ...numbers(100))
     const chunks = []
     for (let iterator = 0; ;) {

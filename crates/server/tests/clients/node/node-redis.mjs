@@ -65,6 +65,7 @@ async function run(RESP) {
   })
   await check('bf scandump and loadchunk', async () => {
     const raw = redis.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer })
+    await redis.bf.reserve(key('dump'), 0.01, 1000)
     await redis.bf.mAdd(key('dump'), numbers(100))
     const chunks = []
     for (let iterator = 0; ;) {
@@ -124,6 +125,7 @@ async function run(RESP) {
   })
   await check('binary keys and items', async () => {
     const binary = Buffer.concat([Buffer.from(key('binary')), Buffer.from([0, 255, 13, 10, 128])])
+    await redis.del(binary)
     same(await redis.bf.add(binary, Buffer.from([0, 255, 254])), true)
     same(await redis.bf.exists(binary, Buffer.from([0, 255, 254])), true)
     same(await redis.bf.exists(binary, Buffer.from([0, 255, 253])), false)

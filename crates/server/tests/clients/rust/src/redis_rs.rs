@@ -84,6 +84,7 @@ pub fn run(protocol: u8) {
         refused("not found", connection.bf_info(key("missing")))
     });
     check("bf scandump and loadchunk", || {
+        connection.bf_reserve(key("dump"), 0.01, 1000).map_err(text)?;
         connection.bf_madd(key("dump"), items(100)).map_err(text)?;
         let name = key("dump");
         let chunks: Result<Vec<_>, _> = BloomFilterDumpIterator::new(connection, &name).collect();
