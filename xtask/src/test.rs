@@ -61,8 +61,9 @@ fn languages() -> Result<(), Failure> {
     step::run("other languages", tests.env("UMBEL_PYTHON", environment.join("bin/python")))
 }
 
-/// The load generator meets a server that others wrote.
+/// The load generator meets a server that others wrote, and so do the replies of ours.
 fn servers() -> Result<(), Failure> {
+    step::run("replies of Redis", &mut command("cargo test -p umbel-server --test redis -- --ignored"))?;
     step::run("load on redis-server", &mut command("cargo test -p umbel --test bench -- --ignored"))
 }
 

@@ -276,7 +276,10 @@ impl Run {
             });
             let took: Vec<f64> = found.took.iter().map(Duration::as_secs_f64).collect();
             let figures: Vec<_> = figures.collect();
-            println!("{}", json!({ "capacity": target.capacity, "filled": target.filled, "took_seconds": took, "figures": figures }));
+            println!(
+                "{}",
+                json!({ "capacity": target.capacity, "filled": target.filled, "took_seconds": took, "figures": figures })
+            );
         } else {
             print!("\n{}{}", self.title(target), found.lines(side.label));
         }

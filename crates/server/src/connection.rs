@@ -90,15 +90,16 @@ async fn take_commands<S: AsyncWrite + Unpin>(
         match parser.next(rest, &limits) {
             Ok(Some(bytes)) => {
                 let command = parser.command(rest);
-                if !session.go_on(command) {
-                    session.take(command).await;
+                if !session.take_at_once(command) {
+                    // Boxed: a connection would have room for the largest of all commands as long as it stands.
+                    Box::pin(session.take(command)).await;
                     limits = session.limits();
                 }
                 start += bytes;
             }
             Ok(None) => break,
             Err(error) => {
-                session.finish_run().await;
+                Box::pin(session.finish_run()).await;
                 session.refuse(&error.to_string().into());
                 session.is_closing = true;
                 return Ok(input.len());
@@ -108,7 +109,9 @@ async fn take_commands<S: AsyncWrite + Unpin>(
             send(stream, session).await?;
         }
     }
-    session.finish_run().await;
+    if !session.finish_at_once() {
+        Box::pin(session.finish_run()).await;
+    }
     Ok(start)
 }
 

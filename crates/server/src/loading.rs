@@ -22,7 +22,7 @@ pub(crate) enum Partial {
     /// A dump of ours.
     Own(Box<Loader>),
     /// RedisBloom's own chunks, and the memory for them.
-    RedisBloom(Box<redisbloom::Loader>, Reservation),
+    RedisBloom { loader: Box<redisbloom::Loader>, memory: Reservation },
 }
 
 /// A filter that is whole.
@@ -47,13 +47,13 @@ impl Partial {
         let limits = Limits { filter_bytes_max: engine.budget().limit(), ..engine.settings().limits.clone() };
         let loader = redisbloom::Loader::new(header, &limits)?;
         let memory = engine.budget().reserve(loader.filter().bytes(), "a filter that is loaded")?;
-        Ok(Self::RedisBloom(Box::new(loader), memory))
+        Ok(Self::RedisBloom { loader: Box::new(loader), memory })
     }
 
     pub(crate) fn load(&mut self, cursor: u64, chunk: &[u8]) -> Outcome {
         match self {
             Self::Own(loader) => Ok(loader.load(cursor, chunk)?),
-            Self::RedisBloom(loader, _) => Ok(loader.load(cursor, chunk)?),
+            Self::RedisBloom { loader, .. } => Ok(loader.load(cursor, chunk)?),
         }
     }
 
@@ -61,21 +61,25 @@ impl Partial {
     pub(crate) fn is_erasable(&self) -> bool {
         match self {
             Self::Own(loader) => loader.definition().spec.kind != Kind::Bloom,
-            Self::RedisBloom(..) => false,
+            Self::RedisBloom { .. } => false,
         }
     }
 
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Own(loader) => loader.is_complete(),
-            Self::RedisBloom(loader, _) => loader.missing() == 0,
+            Self::RedisBloom { loader, .. } => loader.missing() == 0,
         }
     }
 
     pub(crate) fn finish(self) -> Outcome<Whole> {
         match self {
             Self::Own(loader) => Ok(Whole::Own(loader)),
-            Self::RedisBloom(loader, _) => Ok(Whole::RedisBloom(Box::new(loader.finish()?))),
+            Self::RedisBloom { loader, memory } => {
+                // Whoever takes the filter counts it.
+                drop(memory);
+                Ok(Whole::RedisBloom(Box::new(loader.finish()?)))
+            }
         }
     }
 }

@@ -139,7 +139,8 @@ impl Node {
     /// A server for an engine, with so many event loops.
     pub fn new(engine: Engine, config: Config, loops: usize) -> umbel_core::Result<Self> {
         let invalid = |error: acl::Error| umbel_core::Error::Invalid(error.to_string());
-        let work = Work::new().map_err(|error| umbel_core::Error::Retry(format!("cannot start threads: {error}")))?;
+        let work = Work::new()
+            .map_err(|error| umbel_core::Error::Retry(format!("cannot start threads: {error}")))?;
         let acl = Acl::new(Arc::new(table::Rules), config.password.clone());
         if let Some(path) = &config.acl_file {
             acl.load(path).map_err(invalid)?;

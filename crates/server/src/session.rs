@@ -117,9 +117,16 @@ impl Session {
         self.node.limits(self.login.is_some())
     }
 
+    /// Takes a command, if that can be done without waiting: it goes on with the run, or begins one about a filter that is there. If
+    /// not, [`take`](Self::take) does it.
+    #[inline]
+    pub(crate) fn take_at_once(&mut self, command: Command<'_>) -> bool {
+        self.go_on(command) || self.finish_at_once() && self.begin_at_once(command)
+    }
+
     /// Takes a command if it goes on with the run that is under way.
     #[inline]
-    pub fn go_on(&mut self, command: Command<'_>) -> bool {
+    fn go_on(&mut self, command: Command<'_>) -> bool {
         let run = &mut self.run;
         let Some(id) = run.id else { return false };
         if command.get(0) != run.name || command.get(1) != run.key || run.is_single {
@@ -157,7 +164,7 @@ impl Session {
         };
         self.client.runs(id);
         if self.node.pause.is_on() {
-            Box::pin(self.wait_for_pause(id)).await;
+            self.wait_for_pause(id).await;
             if self.client.is_killed() {
                 self.is_closing = true;
                 return false;
@@ -174,7 +181,13 @@ impl Session {
         }
         if self.wants == Wants::Replies && is_run(id) {
             // The keys wait for more of them; the run is answered before anything else happens.
-            self.begin_run(id, command).await;
+            match self.filter_of_run(id, command.get(1)).await {
+                Ok(filter) => self.begin_run(id, command, filter),
+                Err(refusal) => {
+                    self.ended(id, 1, self.node.now(), true, Some(command));
+                    self.refuse(&refusal);
+                }
+            }
             return false;
         }
         let done = self.run_one(id, command).await;
@@ -211,8 +224,7 @@ impl Session {
     pub(crate) async fn run_one(&mut self, id: Id, command: Command<'_>) -> bool {
         let before = self.reply.len();
         let started = self.node.now();
-        // Boxed, because a connection would have room for the largest of all commands as long as it stands.
-        let outcome = Box::pin(commands::run(id, self, command)).await;
+        let outcome = commands::run(id, self, command).await;
         self.ended(id, 1, started, outcome.is_err(), Some(command));
         if let Err(refusal) = &outcome {
             self.reply.truncate(before);
@@ -348,15 +360,32 @@ impl Session {
 
 /// Runs.
 impl Session {
-    async fn begin_run(&mut self, id: Id, command: Command<'_>) {
-        let key = command.get(1);
-        let filter = match self.filter_of_run(id, key).await {
-            Ok(filter) => filter,
+    /// Begins a run if nothing stands in the way and the filter is there.
+    fn begin_at_once(&mut self, command: Command<'_>) -> bool {
+        let Some(id) = table::find(command.get(0)).filter(|id| is_run(*id)) else { return false };
+        let node = &self.node;
+        let is_plain = self.wants == Wants::Replies && self.transaction.is_none();
+        if !is_plain || node.pause.is_on() || node.clients.are_watched() || !id.row().takes(command.len()) {
+            return false;
+        }
+        let filter = node.engine.filter(&name_of(command.get(1)));
+        if filter.is_none() && is_add(id) {
+            return false;
+        }
+        let permitted =
+            self.permit(id.row(), command).and_then(|()| check_kind_of_run(id, filter.as_deref()));
+        self.client.runs(id);
+        match permitted {
+            Ok(()) => self.begin_run(id, command, filter),
             Err(refusal) => {
                 self.ended(id, 1, self.node.now(), true, None);
-                return self.refuse(&refusal);
+                self.refuse(&refusal);
             }
-        };
+        }
+        true
+    }
+
+    fn begin_run(&mut self, id: Id, command: Command<'_>, filter: Option<Arc<Handle>>) {
         let room = self.local.take_room();
         self.answers = room.answers;
         let run = &mut self.run;
@@ -368,7 +397,7 @@ impl Session {
         run.name.clear();
         run.name.extend_from_slice(command.get(0));
         run.key.clear();
-        run.key.extend_from_slice(key);
+        run.key.extend_from_slice(command.get(1));
         run.started = Some(self.node.now());
         run.push(command);
         // What is shown or refused by keys is looked at one by one.
@@ -376,39 +405,56 @@ impl Session {
     }
 
     /// The filter that a run is about; an add makes it if there is none.
-    async fn filter_of_run(&mut self, id: Id, key: &[u8]) -> Result<Option<Arc<Handle>>, Refusal> {
+    async fn filter_of_run(&self, id: Id, key: &[u8]) -> Result<Option<Arc<Handle>>, Refusal> {
         let filter = self.node.engine.filter(&name_of(key));
-        let is_cuckoo = matches!(id, Id::CfAdd | Id::CfExists | Id::CfMexists);
-        if let Some(filter) = filter {
-            commands::check_kind(&filter, is_cuckoo)?;
-            return Ok(Some(filter));
+        check_kind_of_run(id, filter.as_deref())?;
+        if filter.is_some() || !is_add(id) {
+            return Ok(filter);
         }
-        if !is_add(id) {
-            return Ok(None);
-        }
-        let made = if is_cuckoo {
-            Box::pin(commands::cf::make(self, key, None)).await?
+        if is_cuckoo(id) {
+            commands::cf::make(self, key, None).await.map(Some)
         } else {
-            Box::pin(commands::bf::make(self, key, None)).await?
-        };
-        Ok(Some(made))
+            commands::bf::make(self, key, None).await.map(Some)
+        }
     }
 
-    /// Answers the run that is under way.
-    pub async fn finish_run(&mut self) {
-        let Some(id) = self.run.id.take() else { return };
-        let commands = self.run.lengths.len() as u64;
-        let started = self.run.started.take().unwrap_or_else(|| self.node.now());
-        let outcome = match self.run.filter.take() {
+    /// Answers the run that is under way, if that can be done without waiting.
+    pub(crate) fn finish_at_once(&mut self) -> bool {
+        let Some(id) = self.run.id else { return true };
+        if is_add(id) {
+            return false;
+        }
+        match &self.run.filter {
+            Some(filter) => filter.contains_batch(&self.run.keys, &mut self.answers),
             None => {
                 self.answers.clear();
                 self.answers.resize(self.run.keys.len(), Answer::Absent);
-                self.write_answers(id)
             }
-            Some(filter) if is_add(id) => self.add_run(id, &filter).await,
-            Some(filter) => self.look_up_run(id, &filter).await,
-        };
-        if let Err(refusal) = &outcome {
+        }
+        if self.answers.contains(&Answer::Unknown) {
+            // It may be on disk.
+            return false;
+        }
+        let outcome = self.write_answers(id);
+        self.end_run(id, &outcome);
+        true
+    }
+
+    /// Answers the run that is under way.
+    pub(crate) async fn finish_run(&mut self) {
+        if self.finish_at_once() {
+            return;
+        }
+        let (Some(id), Some(filter)) = (self.run.id, self.run.filter.clone()) else { return };
+        let outcome =
+            if is_add(id) { self.add_run(id, &filter).await } else { self.look_up_run(id, &filter).await };
+        self.end_run(id, &outcome);
+    }
+
+    fn end_run(&mut self, id: Id, outcome: &Outcome) {
+        let commands = self.run.lengths.len() as u64;
+        let started = self.run.started.take().unwrap_or_else(|| self.node.now());
+        if let Err(refusal) = outcome {
             (0..commands).for_each(|_| self.refuse(refusal));
         }
         self.ended(id, commands, started, outcome.is_err(), None);
@@ -417,17 +463,15 @@ impl Session {
             lengths: std::mem::take(&mut self.run.lengths),
             answers: std::mem::take(&mut self.answers),
         });
+        self.run.id = None;
+        self.run.filter = None;
         // Names of filters are short; one that was not is not kept for the next run.
         self.run.key.clear();
         self.run.key.shrink_to(KEY_BYTES_KEPT);
     }
 
     async fn look_up_run(&mut self, id: Id, filter: &Arc<Handle>) -> Outcome {
-        filter.contains_batch(&self.run.keys, &mut self.answers);
-        if self.answers.contains(&Answer::Unknown) {
-            // It may be on disk.
-            self.answers = Box::pin(self.node.engine.contains(filter, &self.run.keys, None)).await?;
-        }
+        self.answers = self.node.engine.contains(filter, &self.run.keys, None).await?;
         self.write_answers(id)
     }
 
@@ -494,6 +538,14 @@ impl Run {
 
 fn is_run(id: Id) -> bool {
     is_add(id) || matches!(id, Id::BfExists | Id::BfMexists | Id::CfExists | Id::CfMexists)
+}
+
+fn is_cuckoo(id: Id) -> bool {
+    matches!(id, Id::CfAdd | Id::CfExists | Id::CfMexists)
+}
+
+fn check_kind_of_run(id: Id, filter: Option<&Handle>) -> Outcome {
+    filter.map_or(Ok(()), |filter| commands::check_kind(filter, is_cuckoo(id)))
 }
 
 fn is_many(id: Id) -> bool {

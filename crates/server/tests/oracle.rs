@@ -628,7 +628,6 @@ fn sequence(chance: &mut Chance, wire: &mut Wire, oracle: &mut Oracle) {
 
 /// RedisBloom answers 0 for the second of them, and takes what follows.
 #[test]
-#[ignore = "known: the engine counts an item that comes twice in one command twice"]
 fn an_item_twice_in_one_command_needs_room_once() {
     let world = World::start(1);
     let mut wire = world.connect();

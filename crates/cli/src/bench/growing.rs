@@ -21,9 +21,17 @@ pub(crate) struct Growth {
 }
 
 /// Measures lookups at rest for a while and then for as long as the filter takes to double, or to go back to its size, in turns.
-pub(crate) fn measure(side: &mut Side, target: &Target, rounds: u32, at_rest: Duration) -> Result<Growth, String> {
+pub(crate) fn measure(
+    side: &mut Side,
+    target: &Target,
+    rounds: u32,
+    at_rest: Duration,
+) -> Result<Growth, String> {
     if side.dialect == Dialect::Bits {
-        return Err(format!("{}: bits do not grow; --growing needs a server with UMBEL.RESIZE", side.address));
+        return Err(format!(
+            "{}: bits do not grow; --growing needs a server with UMBEL.RESIZE",
+            side.address
+        ));
     }
     let case = Case { operation: Operation::Exists, pipeline: 1 };
     let mut found = Growth::default();
@@ -63,7 +71,10 @@ impl Growth {
     /// Lines for people.
     pub(crate) fn lines(&self, label: &str) -> String {
         let took: Vec<String> = self.took.iter().map(|took| format!("{:.1} s", took.as_secs_f64())).collect();
-        let mut text = format!("EXISTS on {label} while the filter changes its size ({} each), against EXISTS at rest\n", took.join(", "));
+        let mut text = format!(
+            "EXISTS on {label} while the filter changes its size ({} each), against EXISTS at rest\n",
+            took.join(", ")
+        );
         text.push_str(&format!("{:10} {:>12} {:>12} {:>8}\n", "", "at rest", "growing", "ratio"));
         for (name, rest, growing) in self.figures() {
             let ratio = growing / rest;

@@ -26,8 +26,8 @@ const VERSION: u16 = 1;
 const SUM_BYTES: usize = 8;
 /// The cursor of the header.
 const HEADER: u64 = 1;
-/// Bits of a cursor that say where; above them is the shape, and the sign stays free.
-const PLACE_BITS: u32 = 55;
+/// Bits of a cursor that say where; above them are the eight of the shape. Clients in JavaScript know numbers of 53 bits.
+const PLACE_BITS: u32 = 45;
 const PLACE: u64 = (1 << PLACE_BITS) - 1;
 /// Bytes of an outline beside its parts, and of a part.
 const OUTLINE_BYTES: usize = 64;

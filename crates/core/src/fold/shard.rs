@@ -1,6 +1,6 @@
 //! A slot's part of a filter.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -275,8 +275,10 @@ fn fitting(projection: &Projection, keys: &[Fingerprint], mut room: u64) -> usiz
     if room >= keys.len() as u64 {
         return keys.len();
     }
+    // A key that comes twice takes room once.
+    let mut taken = HashSet::new();
     let takes = |key: &&Fingerprint| {
-        let known = projection.contains(**key);
+        let known = projection.contains(**key) || !taken.insert(**key);
         let takes = known || room > 0;
         room = room.saturating_sub(u64::from(!known));
         takes

@@ -1,5 +1,5 @@
 //! A server in this process, and a client of bytes: no library stands between a test and what is on the wire.
-#![allow(dead_code, reason = "every test binary takes what it needs")]
+#![allow(dead_code, unreachable_pub, reason = "every test binary takes what it needs")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
