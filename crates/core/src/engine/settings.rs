@@ -18,7 +18,7 @@ pub struct Settings {
     pub grow_at_percent: u32,
     /// For how long the next size of a filter should do, at the rate at which keys are added now.
     pub grow_for: Duration,
-    /// Bytes of entries in a partition after which its slots get checkpoints.
+    /// Bytes of entries in a partition after which its slots get checkpoints; up to four times as many where arrays are larger.
     pub checkpoint_bytes: u64,
     /// The longest time between a change and a checkpoint that has it.
     pub checkpoint_every: Duration,

@@ -17,6 +17,8 @@ use crate::{Error, Result};
 const PAUSE: Duration = Duration::from_millis(200);
 /// How many times the bytes that call for a checkpoint may wait for one before writers wait too.
 const BEHIND_MAX: u64 = 3;
+/// How many times more than `checkpoint_bytes` large arrays let come before a checkpoint.
+const CHECKPOINT_GROWTH_MAX: u64 = 4;
 /// The next size of a filter is at most so many times its size, however fast keys come.
 const RATE_GROWTH_MAX: u64 = 8;
 /// Slots that get their checkpoints at the same time.
@@ -139,7 +141,7 @@ impl Work {
 
     /// Lets writers wait while checkpoints are far behind, so that memory stays bounded.
     pub(super) async fn keep_up(&self, shared: &Shared) {
-        let most = shared.settings.checkpoint_bytes.saturating_mul(BEHIND_MAX);
+        let most = shared.checkpoint_bytes().saturating_mul(BEHIND_MAX);
         while self.checkpoints.is_attended() && shared.most_folded() > most {
             self.checkpoints.next_round().await;
             if self.checkpoints.failure().is_some() {
@@ -307,10 +309,18 @@ impl Shared {
         failure.map_or(Ok(done), Err)
     }
 
+    /// Bytes of entries in a partition after which its slots get checkpoints. Keys that are spread touch every block, so a checkpoint writes
+    /// about as much as the arrays have: it waits for as much to have come, within bounds.
+    fn checkpoint_bytes(&self) -> u64 {
+        let least = self.settings.checkpoint_bytes;
+        let arrays = self.means.budget.used() / self.lanes.len().max(1) as u64;
+        arrays.clamp(least, least.saturating_mul(CHECKPOINT_GROWTH_MAX))
+    }
+
     fn is_checkpoint_due(&self, partition: u32) -> bool {
         let folded = self.lanes[partition as usize].folded_bytes.load(Ordering::Relaxed);
         let last = Duration::from_millis(self.work.checkpointed[partition as usize].load(Ordering::Relaxed));
-        folded >= self.settings.checkpoint_bytes
+        folded >= self.checkpoint_bytes()
             || self.clock.now().saturating_sub(last) >= self.settings.checkpoint_every
     }
 
