@@ -4,8 +4,12 @@
 use libfuzzer_sys::fuzz_target;
 use umbel_server::resp::{Limits, Parser};
 
-const LIMITS: Limits =
-    Limits { arguments_max: 1 << 20, bulk_bytes_max: 1 << 20, command_bytes_max: 1 << 22, authenticated: true };
+const LIMITS: Limits = Limits {
+    arguments_max: 1 << 20,
+    bulk_bytes_max: 1 << 20,
+    command_bytes_max: 1 << 22,
+    authenticated: true,
+};
 
 /// The commands, and the error that ended them, if one did.
 fn commands(input: &[u8], cuts: impl Iterator<Item = usize>) -> (Vec<Vec<Vec<u8>>>, Option<String>) {

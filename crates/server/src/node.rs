@@ -141,7 +141,7 @@ impl Node {
         let invalid = |error: acl::Error| umbel_core::Error::Invalid(error.to_string());
         let work = Work::new()
             .map_err(|error| umbel_core::Error::Retry(format!("cannot start threads: {error}")))?;
-        let acl = Acl::new(Arc::new(table::Rules), config.password.clone());
+        let acl = Acl::new(Arc::new(table::Rules), config.password);
         if let Some(path) = &config.acl_file {
             acl.load(path).map_err(invalid)?;
         }

@@ -376,7 +376,7 @@ fn crafted_chunks_do_no_harm() {
                         1 => data.truncate(chance.below(data.len() as u64 + 1) as usize),
                         2 => data.extend(random_bytes(&mut chance, 20)),
                         _ => {
-                            iterator = *chance.of(&[0, 1, 2, -1, i64::MIN, i64::MAX, iterator, iterator + 1])
+                            iterator = *chance.of(&[0, 1, 2, -1, i64::MIN, i64::MAX, iterator, iterator + 1]);
                         }
                     }
                 }
@@ -443,7 +443,7 @@ fn push(stream: &mut TcpStream, bytes: &[u8], time: Duration) -> usize {
         match stream.write(&bytes[written % bytes.len()..]) {
             Ok(more) => written += more,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(1))
+                std::thread::sleep(Duration::from_millis(1));
             }
             Err(error) => panic!("cut off: {error}"),
         }

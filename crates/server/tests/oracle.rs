@@ -573,7 +573,7 @@ fn command(chance: &mut Chance) -> Command {
                 "CF.INSERT",
                 "CF.RESERVE",
             ];
-            say(*chance.of(&short));
+            say(chance.of(&short));
         }
     }
     words

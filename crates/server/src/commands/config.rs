@@ -56,7 +56,7 @@ fn act_on(session: &Session, row: &Row) -> Outcome {
     let node = &session.node;
     let config = node.config.load();
     match row.name {
-        "password" => node.acl.set_password(config.password.clone())?,
+        "password" => node.acl.set_password(config.password)?,
         "acl_log_length" => node.acl.log().resize(config.acl_log_length as usize),
         "slowlog_threshold_us" | "slowlog_length" => {
             node.slowlog.set(config.slowlog_threshold_us, config.slowlog_length as usize);

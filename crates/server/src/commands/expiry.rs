@@ -28,9 +28,9 @@ pub(super) async fn rename(id: Id, session: &mut Session, command: Command<'_>) 
         engine.rename(&filter, &name_of(to), !unless_taken).await?;
     }
     if unless_taken {
-        session.reply.integer(1)
+        session.reply.integer(1);
     } else {
-        session.reply.ok()
+        session.reply.ok();
     }
     Ok(())
 }

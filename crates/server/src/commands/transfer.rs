@@ -272,7 +272,7 @@ pub(super) async fn import(session: &mut Session, command: Command<'_>) -> Outco
             "SIZE" => config.size = unsigned(value).ok_or_else(bad)?,
             "HASHITERATIONS" => {
                 config.hash_iterations =
-                    unsigned(value).and_then(|value| value.try_into().ok()).ok_or_else(bad)?
+                    unsigned(value).and_then(|value| value.try_into().ok()).ok_or_else(bad)?;
             }
             "EXPECTEDINSERTIONS" => config.expected_insertions = unsigned(value).ok_or_else(bad)?,
             "FALSEPROBABILITY" => config.false_probability = float(value).ok_or_else(bad)?,

@@ -49,7 +49,7 @@ fn nothing_is_lost_between_threads() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                (0..10_000).for_each(|_| metrics.of_loop(0).called(0, 1, Duration::from_micros(5)))
+                (0..10_000).for_each(|_| metrics.of_loop(0).called(0, 1, Duration::from_micros(5)));
             });
         }
     });
