@@ -573,7 +573,8 @@ fn command(chance: &mut Chance) -> Command {
                 "CF.INSERT",
                 "CF.RESERVE",
             ];
-            say(chance.of(&short));
+            let word = *chance.of(&short);
+            say(word);
         }
     }
     words
