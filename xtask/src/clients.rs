@@ -343,7 +343,7 @@ fn redis_cli(server: &Server) -> Result<Vec<Row>, Failure> {
         for ((line, wanted), said) in CLI.iter().zip(answers.iter().chain(std::iter::repeat(&""))) {
             let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
             // Version 3 has words of its own for yes and no, and names what it counts.
-            let said = said.replace("true", "1").replace("false", "0").replace("Capacity ", "");
+            let said = said.replace("(true)", "1").replace("(false)", "0").replace("Capacity ", "");
             match said.as_str() {
                 _ if wanted.is_empty() => {}
                 said if said == *wanted => row.passed += 1,

@@ -27,7 +27,7 @@ fn greets_in_both_versions() {
     let mut client = server.connect();
     let id = client.ask("CLIENT ID");
     let id = id.trim_start_matches(':').trim_end();
-    let middle = "$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.4.0\r\n$5\r\nproto\r\n";
+    let middle = "$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n8.2.0\r\n$5\r\nproto\r\n";
     let end = "$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*1\r\n";
     let module =
         "$4\r\nname\r\n$2\r\nbf\r\n$3\r\nver\r\n:80200\r\n$4\r\npath\r\n$0\r\n\r\n$4\r\nargs\r\n*0\r\n";
@@ -120,6 +120,6 @@ fn the_first_things_that_clients_ask() {
     assert_eq!(client.ask("CLIENT GETNAME"), "$-1\r\n");
     assert!(client.ask("COMMAND DOCS").starts_with('*'));
     let info = client.ask("INFO");
-    assert_eq!(field(&info, "redis_version"), "7.4.0");
+    assert_eq!(field(&info, "redis_version"), "8.2.0");
     assert_eq!(field(&info, "connected_clients"), "1");
 }

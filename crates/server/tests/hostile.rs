@@ -376,7 +376,16 @@ fn crafted_chunks_do_no_harm() {
                         1 => data.truncate(chance.below(data.len() as u64 + 1) as usize),
                         2 => data.extend(random_bytes(&mut chance, 20)),
                         _ => {
-                            iterator = *chance.of(&[0, 1, 2, -1, i64::MIN, i64::MAX, iterator, iterator + 1]);
+                            iterator = *chance.of(&[
+                                0,
+                                1,
+                                2,
+                                -1,
+                                i64::MIN,
+                                i64::MAX,
+                                iterator,
+                                iterator.wrapping_add(1),
+                            ]);
                         }
                     }
                 }
