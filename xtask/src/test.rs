@@ -32,10 +32,11 @@ pub(crate) fn run() -> Result<(), Failure> {
     memory_errors()
 }
 
+// All of them are chosen from the whole workspace: a package alone has other features of its dependencies, and would be built again.
+
 /// Tests of the server that take more connections or memory than `cargo test` should.
 fn connections() -> Result<(), Failure> {
-    let line =
-        "cargo test --release -p umbel-server --test hostile -- --ignored --nocapture --test-threads=1";
+    let line = "cargo test --release --workspace --test hostile -- --ignored --nocapture --test-threads=1";
     step::run("thousands of connections", &mut command(line))
 }
 
@@ -55,16 +56,16 @@ fn languages() -> Result<(), Failure> {
     let mut install = Command::new(environment.join("bin/pip"));
     let packages = ["bloomfilter-py==2.0.0", "prometheus-client==0.26.0"];
     step::run("Python packages", install.args(["install", "--quiet"]).args(packages))?;
-    let mut reader = command("cargo test -p umbel-server --lib prometheus -- --ignored");
+    let mut reader = command("cargo test --workspace --lib -- --ignored prometheus");
     step::run("metrics read by Prometheus", reader.env("UMBEL_PYTHON", environment.join("bin/python")))?;
-    let mut tests = command("cargo test -p umbel-filter --test languages -- --ignored --nocapture");
+    let mut tests = command("cargo test --workspace --test languages -- --ignored --nocapture");
     step::run("other languages", tests.env("UMBEL_PYTHON", environment.join("bin/python")))
 }
 
 /// The load generator meets a server that others wrote, and so do the replies of ours.
 fn servers() -> Result<(), Failure> {
-    step::run("replies of Redis", &mut command("cargo test -p umbel-server --test redis -- --ignored"))?;
-    step::run("load on redis-server", &mut command("cargo test -p umbel --test bench -- --ignored"))
+    step::run("replies of Redis", &mut command("cargo test --workspace --test redis -- --ignored"))?;
+    step::run("load on redis-server", &mut command("cargo test --workspace --test bench -- --ignored"))
 }
 
 /// Loom explores what threads can do to the atomics; it replaces them, so it is a build of its own.
@@ -76,21 +77,21 @@ fn interleavings() -> Result<(), Failure> {
 
 /// Valgrind watches every access of the unsafe module while it is compared with its safe twin.
 fn memory_errors() -> Result<(), Failure> {
-    let binary = test_binary("umbel-filter", "umbel_filter")?;
+    let binary = test_binary("umbel_filter")?;
     let mut watched = command("valgrind --quiet --error-exitcode=1");
     watched.arg(binary).args(["--test-threads=1", "twins"]).env("PROPTEST_CASES", "24");
     step::run("memory errors under valgrind", &mut watched)
 }
 
 /// The path of the test binary of a library.
-fn test_binary(package: &str, target: &str) -> Result<String, Failure> {
-    let build = format!("cargo test -p {package} --lib --no-run --message-format=json");
-    let messages = output(&mut command(&build))?;
+fn test_binary(library: &str) -> Result<String, Failure> {
+    let build = "cargo test --workspace --lib --no-run --message-format=json";
+    let messages = output(&mut command(build))?;
     let messages = String::from_utf8(messages)?;
     let executable = messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
-        let ours = message["target"]["name"] == target && message["profile"]["test"] == true;
+        let ours = message["target"]["name"] == library && message["profile"]["test"] == true;
         message["executable"].as_str().filter(|_| ours).map(str::to_owned)
     });
-    executable.ok_or_else(|| format!("cargo built no tests of {package}").into())
+    executable.ok_or_else(|| format!("cargo built no tests of {library}").into())
 }

@@ -247,6 +247,7 @@ impl Shared {
             }
             lane.catch_up(self, &mut turn).await?;
         }
+        self.directory.settle_names();
         self.reconcile().await?;
         self.drop_half_imported().await?;
         // Without room for the next bucket, it is made when there is some.

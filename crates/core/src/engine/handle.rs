@@ -410,6 +410,18 @@ impl Directory {
         Ok(())
     }
 
+    /// Gives every filter its name anew. While partitions are replayed one after another, a name may pass to a filter before the one
+    /// that had it is dropped, and be lost with that one.
+    pub(super) fn settle_names(&self) {
+        let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
+        let Filters { by_name, by_id, homed } = &mut *filters;
+        by_name.clear();
+        // In the order of their numbers: the first of one name has it.
+        for handle in by_id.values().filter(|handle| homed.contains(&handle.id)) {
+            by_name.entry(handle.definition.load().name.clone()).or_insert_with(|| Arc::clone(handle));
+        }
+    }
+
     fn hide(&self, slot: u16, handle: &Arc<Handle>) {
         if let Some(place) = handle.shard(slot) {
             place.items_on_disk.store(0, Ordering::Relaxed);

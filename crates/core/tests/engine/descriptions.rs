@@ -61,7 +61,9 @@ fn a_filter_keeps_its_keys_under_every_name() {
 #[test]
 fn a_name_belongs_to_one_filter() {
     run(async {
-        let engine = open(&MemoryDisk::default()).await.unwrap();
+        let disk = MemoryDisk::default();
+        let engine = open(&disk).await.unwrap();
+        let mut named = Vec::new();
         // Enough names that both lie in the same home and in others.
         for number in 0..16 {
             let (one, other) = (format!("one {number}"), format!("other {number}"));
@@ -81,6 +83,13 @@ fn a_name_belongs_to_one_filter() {
             assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
             assert!(matches!(engine.rename(&second, "new", false).await, Err(Error::Invalid(_))));
             assert_eq!(second.contains(keys(0..1)[0]), Answer::Unknown);
+            named.push((other, first.id()));
+        }
+        assert_eq!(engine.filters().len(), 16);
+        // Partitions are replayed one after another: a filter may get its name before the one that had it is gone.
+        let engine = reopened(engine, &disk).await;
+        for (name, id) in named {
+            assert_eq!(engine.filter(&name).map(|filter| filter.id()), Some(id), "{name}");
         }
         assert_eq!(engine.filters().len(), 16);
     });

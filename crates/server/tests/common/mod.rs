@@ -146,11 +146,15 @@ impl Client {
 
     /// The next reply, whole.
     pub fn reply(&mut self) -> String {
+        String::from_utf8_lossy(&self.reply_bytes()).into_owned()
+    }
+
+    /// The bytes of the next reply, which may be no text.
+    pub fn reply_bytes(&mut self) -> Vec<u8> {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(end) = end_of(&self.rest, 0) {
-                let reply = self.rest.drain(..end).collect::<Vec<_>>();
-                return String::from_utf8_lossy(&reply).into_owned();
+                return self.rest.drain(..end).collect();
             }
             let got = self.read(until.saturating_duration_since(Instant::now()));
             assert!(got, "no whole reply: {:?}", String::from_utf8_lossy(&self.rest));
