@@ -1,7 +1,7 @@
 //! Event loops: a thread each, with connections that stay with it.
 
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -160,16 +160,14 @@ fn enter(node: &Arc<Node>, local: &Rc<Local>, stream: TcpStream, address: Socket
         return;
     }
     if let Some(why) = node.keeps_out(address) {
-        // There is room for it in the socket's buffer; if not, nobody waits for it.
-        let _ = stream.try_write(why.as_bytes());
+        turn_away(stream, why.as_bytes());
         return local.metrics(node).refused();
     }
     let Some(client) =
         node.clients.enter(address, local_address, node.now(), node.config.load().max_clients as usize)
     else {
         local.metrics(node).refused();
-        let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
-        return;
+        return turn_away(stream, b"-ERR max number of clients reached\r\n");
     };
     let session = Session::new(Arc::clone(node), Rc::clone(local), Arc::clone(&client));
     let (node, local) = (Arc::clone(node), Rc::clone(local));
@@ -190,4 +188,10 @@ fn enter(node: &Arc<Node>, local: &Rc<Local>, stream: TcpStream, address: Socket
         local.metrics(&node).closed();
         node.clients.leave(&client);
     });
+}
+
+/// Says why a client may not come in, and closes its connection.
+fn turn_away(stream: TcpStream, why: &[u8]) {
+    // The runtime does not know yet that it can be written to; the system does. There is room for this in the socket's buffer.
+    let _ = stream.into_std().and_then(|mut stream| stream.write_all(why));
 }
