@@ -207,7 +207,15 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::MemoryStats => memory::stats(session),
         Id::MemoryDoctor => memory::doctor(session),
         Id::MemoryHelp => memory::show_help(session),
-        _ => Err("ERR not here yet".into()),
+        // Whoever looks a command up gets one of their subcommands.
+        Id::Acl
+        | Id::Client
+        | Id::Config
+        | Id::Debug
+        | Id::Latency
+        | Id::Memory
+        | Id::Module
+        | Id::Slowlog => Err(unknown_subcommand(id.row(), command)),
     }
 }
 

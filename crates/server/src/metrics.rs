@@ -52,6 +52,8 @@ pub struct Loop {
     refused: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
 }
 
 impl Loop {
@@ -64,6 +66,8 @@ impl Loop {
             refused: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
         }
     }
 
@@ -123,6 +127,13 @@ impl Loop {
         self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// A filter was asked for by so many commands that change nothing, and was there or not.
+    #[inline]
+    pub fn sought(&self, commands: u64, is_there: bool) {
+        let counter = if is_there { &self.hits } else { &self.misses };
+        counter.fetch_add(commands, Ordering::Relaxed);
+    }
+
     fn reset(&self) {
         for command in &self.commands {
             command.latency.reset();
@@ -130,7 +141,13 @@ impl Loop {
             command.failed.store(0, Ordering::Relaxed);
         }
         // Open connections are the difference of two counters, which therefore stay.
-        let counters = self.errors.iter().chain([&self.refused, &self.bytes_in, &self.bytes_out]);
+        let counters = self.errors.iter().chain([
+            &self.refused,
+            &self.bytes_in,
+            &self.bytes_out,
+            &self.hits,
+            &self.misses,
+        ]);
         counters.for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 }
@@ -165,6 +182,10 @@ pub struct Totals {
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
+    /// Lookups in filters that were there.
+    pub hits: u64,
+    /// Lookups in filters that were not there.
+    pub misses: u64,
 }
 
 impl Totals {
@@ -232,6 +253,8 @@ impl Metrics {
             refused: self.sum(|one| &one.refused),
             bytes_in: self.sum(|one| &one.bytes_in),
             bytes_out: self.sum(|one| &one.bytes_out),
+            hits: self.sum(|one| &one.hits),
+            misses: self.sum(|one| &one.misses),
         }
     }
 
@@ -273,6 +296,18 @@ impl Collect for Metrics {
             ("umbel_connections_refused_total", Kind::Counter, "Connections refused.", totals.refused),
             ("umbel_received_bytes_total", Kind::Counter, "Bytes received.", totals.bytes_in),
             ("umbel_sent_bytes_total", Kind::Counter, "Bytes sent.", totals.bytes_out),
+            (
+                "umbel_filter_hits_total",
+                Kind::Counter,
+                "Filters that were asked for and were there.",
+                totals.hits,
+            ),
+            (
+                "umbel_filter_misses_total",
+                Kind::Counter,
+                "Filters that were asked for and were not there.",
+                totals.misses,
+            ),
         ] {
             page.family(name, kind, help).sample(&[], value);
         }

@@ -16,6 +16,7 @@ pub(crate) struct Saves {
     good: AtomicBool,
     count: AtomicU64,
     last_seconds: AtomicI64,
+    begun_unix_s: AtomicU64,
 }
 
 impl Default for Saves {
@@ -25,6 +26,7 @@ impl Default for Saves {
             good: AtomicBool::new(true),
             count: AtomicU64::new(0),
             last_seconds: AtomicI64::new(-1),
+            begun_unix_s: AtomicU64::new(0),
         }
     }
 }
@@ -33,6 +35,12 @@ impl Saves {
     /// Whether one is being made.
     pub(crate) fn is_running(&self) -> bool {
         self.runs.load(Ordering::Acquire)
+    }
+
+    /// How long the one that is being made has taken so far; -1 if there is none.
+    pub(crate) fn current_seconds(&self) -> i64 {
+        let begun = self.begun_unix_s.load(Ordering::Relaxed);
+        if self.is_running() { unix_time().as_secs().saturating_sub(begun) as i64 } else { -1 }
     }
 
     /// Whether the last one was made.
@@ -56,6 +64,7 @@ pub(crate) fn begin(node: &Arc<Node>) -> Result<Option<oneshot::Receiver<Result<
     if node.saves.runs.swap(true, Ordering::AcqRel) {
         return Ok(None);
     }
+    node.saves.begun_unix_s.store(unix_time().as_secs(), Ordering::Relaxed);
     let (done, outcome) = oneshot::channel();
     let saving = Arc::clone(node);
     let spawned = std::thread::Builder::new().name("umbel-save".into()).spawn(move || {

@@ -225,6 +225,7 @@ impl Session {
         let before = self.reply.len();
         let started = self.node.now();
         let outcome = commands::run(id, self, command).await;
+        self.count_sought(id.row(), command);
         self.ended(id, 1, started, outcome.is_err(), Some(command));
         if let Err(refusal) = &outcome {
             self.reply.truncate(before);
@@ -350,6 +351,16 @@ impl Session {
         }
     }
 
+    /// Counts which of the filters that a command asked for are there.
+    fn count_sought(&self, row: &Row, command: Command<'_>) {
+        if row.is("readonly") {
+            let metrics = self.local.metrics(&self.node);
+            for key in row.key_positions(command.len()).map(|position| command.get(position)) {
+                metrics.sought(1, self.node.engine.filter(&name_of(key)).is_some());
+            }
+        }
+    }
+
     fn show(&self, row: &Row, command: Command<'_>) {
         if row.is("admin") || matches!(row.id, Id::Auth | Id::Hello) {
             return;
@@ -456,6 +467,9 @@ impl Session {
         let started = self.run.started.take().unwrap_or_else(|| self.node.now());
         if let Err(refusal) = outcome {
             (0..commands).for_each(|_| self.refuse(refusal));
+        }
+        if !is_add(id) {
+            self.local.metrics(&self.node).sought(commands, self.run.filter.is_some());
         }
         self.ended(id, commands, started, outcome.is_err(), None);
         self.local.give_room(Room {

@@ -138,8 +138,8 @@ impl Node {
             input_kbps: sample.in_per_second / 1024.0,
             output_kbps: sample.out_per_second / 1024.0,
             errors: counted.errors.iter().map(|(_, count)| count).sum(),
-            hits: 0,
-            misses: 0,
+            hits: counted.hits,
+            misses: counted.misses,
             expired: self.counts.expired.load(Ordering::Relaxed),
             expiring: self
                 .engine

@@ -73,6 +73,23 @@ fn informs_by_section() {
 }
 
 #[test]
+fn counts_filters_that_were_asked_for() {
+    let server = start();
+    let mut client = server.connect();
+    // Adds make what is missing, so they ask for nothing.
+    client.ask("BF.ADD f a");
+    client.ask("BF.EXISTS f a");
+    client.ask("BF.MEXISTS f a b");
+    client.ask("BF.EXISTS none a");
+    client.ask("EXISTS f none f");
+    client.ask("BF.INFO none");
+    let stats = client.ask("INFO stats");
+    assert_eq!((field(&stats, "keyspace_hits"), field(&stats, "keyspace_misses")), ("4", "3"));
+    client.ask("CONFIG RESETSTAT");
+    assert_eq!(field(&client.ask("INFO stats"), "keyspace_hits"), "0");
+}
+
+#[test]
 fn scans_see_what_stays() {
     let server = start();
     let mut client = server.connect();

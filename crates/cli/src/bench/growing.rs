@@ -4,10 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::control;
+use super::cpu::Process;
 use super::request::{Case, Dialect, Operation, Target};
 use super::side::{Pace, Sample, Side};
 use super::table;
 
+/// A server that takes less of a core than this has nothing left to do.
+const IDLE_SHARE: f64 = 0.05;
+/// How long it is waited for at most.
+const SETTLE_SECONDS: u32 = 120;
 /// How long lookups go on before somebody looks whether the filter still grows.
 const STRETCH: Duration = Duration::from_millis(200);
 
@@ -37,6 +42,7 @@ pub(crate) fn measure(
     let mut found = Growth::default();
     for round in 0..rounds {
         let seed = u64::from(round) << 8;
+        settle(side);
         join(&mut found.at_rest, side.measure(&case, target, Pace::Closed(at_rest), seed)?);
         let capacity = if round % 2 == 0 { 2 * target.capacity } else { target.capacity };
         let (begun, mut growing) = (Instant::now(), Sample::default());
@@ -60,6 +66,23 @@ pub(crate) fn measure(
         join(&mut found.growing, growing);
     }
     Ok(found)
+}
+
+/// Waits until the server has put away what came before, so that at rest means at rest.
+fn settle(side: &Side) {
+    for _ in 0..SETTLE_SECONDS {
+        let time = || side.process.and_then(Process::time);
+        let before = time();
+        std::thread::sleep(Duration::from_secs(1));
+        let Some(taken) = time().zip(before).map(|(after, before)| after.saturating_sub(before)) else {
+            // It is on another machine: a few seconds have to do.
+            std::thread::sleep(Duration::from_secs(4));
+            return;
+        };
+        if taken.as_secs_f64() < IDLE_SHARE {
+            return;
+        }
+    }
 }
 
 /// The first sample is that sample, because unknown times stay unknown when they are added up.

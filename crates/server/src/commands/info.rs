@@ -174,7 +174,7 @@ fn persistence(node: &Node, _: &Totals, out: &mut String) {
         "rdb_last_save_time": node.counts.last_save.load(Ordering::Relaxed),
         "rdb_last_bgsave_status": status(node.saves.was_good()),
         "rdb_last_bgsave_time_sec": node.saves.last_seconds(),
-        "rdb_current_bgsave_time_sec": -1,
+        "rdb_current_bgsave_time_sec": node.saves.current_seconds(),
         "rdb_saves": node.saves.count(),
         "aof_enabled": 1,
         "aof_rewrite_in_progress": 0,
