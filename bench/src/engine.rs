@@ -11,7 +11,7 @@
 //! | `projection` | how fast the next generation is built from the archive |
 //! | `growth` | how much memory growth takes, in a process of its own |
 //! | `snapshots` | how many bytes a checkpoint writes |
-//! | `place`, `report` | folders and engines; figures for people and programs |
+//! | `place` | folders and engines |
 
 mod adds;
 mod growth;
@@ -19,7 +19,6 @@ mod pauses;
 mod place;
 mod projection;
 mod recovery;
-mod report;
 mod snapshots;
 
 use std::error::Error;
@@ -28,8 +27,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::measure::Progress;
+use crate::report::Report;
 use place::Place;
-use report::Report;
 
 pub(crate) const EXAMPLES: &str = "Examples:
   bench engine --quick                        everything in small sizes, a few minutes

@@ -4,13 +4,17 @@
 //! | --- | --- |
 //! | `filters` | filters in process: speed, memory and error |
 //! | `engine` | the engine on real files: adds, pauses, recovery, growth, snapshots |
+//! | `loops` | what a request costs on tokio, on bare epoll and on io_uring |
+//! | `report` | figures for people and programs |
 //! | `measure` | clocks, medians and progress |
 //! | `huge_pages` | the allocator that gives rivals the pages that Umbel's arrays have |
 
 mod engine;
 mod filters;
 mod huge_pages;
+mod loops;
 mod measure;
+mod report;
 
 use std::process::ExitCode;
 
@@ -34,12 +38,16 @@ enum Command {
     /// The engine on real files: adds, pauses, recovery, projection, growth, snapshots.
     #[command(after_help = engine::EXAMPLES)]
     Engine(engine::Options),
+    /// Event loops: the processor time of a request on tokio, on bare epoll and on io_uring.
+    #[command(after_help = loops::EXAMPLES)]
+    Loops(loops::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Filters(options) => filters::run(&options),
         Command::Engine(options) => engine::run(&options),
+        Command::Loops(options) => loops::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,8 +10,8 @@ use umbel_core::log::Durability;
 use umbel_filter::{Filter, Fingerprint, Limits, Spec};
 
 use super::place::{Place, block_on, keys};
-use super::report::Figure;
 use crate::measure::{Progress, median};
+use crate::report::Figure;
 
 const CAPACITY: u64 = 10_000_000;
 const ERROR: f64 = 0.001;

@@ -10,8 +10,8 @@ use umbel_core::log::Durability;
 use umbel_filter::Spec;
 
 use super::place::{Place, block_on, fill};
-use super::report::{Figure, Target};
 use crate::measure::Progress;
+use crate::report::{Figure, Target};
 
 const ERROR: f64 = 0.001;
 /// How many times the size after growth filters may take meanwhile.

@@ -10,8 +10,8 @@ use umbel_core::log::Durability;
 use umbel_filter::{Fingerprint, Spec};
 
 use super::place::{Place, block_on, fill, keys};
-use super::report::Figure;
 use crate::measure::Progress;
+use crate::report::Figure;
 
 const ERROR: f64 = 0.001;
 const BATCH: usize = 100;

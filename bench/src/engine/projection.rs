@@ -8,8 +8,8 @@ use umbel_core::log::Durability;
 use umbel_filter::{Filter, Fingerprint, Kind, Limits, Spec};
 
 use super::place::{Place, block_on, fill, keys};
-use super::report::{Figure, Target};
 use crate::measure::{Progress, median};
+use crate::report::{Figure, Target};
 
 const TURNS: usize = 3;
 const ERROR: f64 = 0.001;

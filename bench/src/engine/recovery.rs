@@ -8,9 +8,9 @@ use umbel_core::log::Durability;
 use umbel_filter::Spec;
 
 use super::place::{Home, Place, block_on, fill, keys};
-use super::report::Figure;
 use crate::filters::keys::fingerprint;
 use crate::measure::{Progress, median};
+use crate::report::Figure;
 
 const TURNS: usize = 3;
 /// Enough that no block of an array is empty: empty ones are not stored.

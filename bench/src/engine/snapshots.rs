@@ -10,8 +10,8 @@ use umbel_core::log::Durability;
 use umbel_filter::Spec;
 
 use super::place::{Place, block_on, fill};
-use super::report::Figure;
 use crate::measure::Progress;
+use crate::report::Figure;
 
 pub(super) fn run(
     place: &Place,

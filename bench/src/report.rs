@@ -6,19 +6,19 @@ use serde_json::json;
 
 /// One figure.
 #[derive(Clone, Debug)]
-pub(super) struct Figure {
-    pub(super) part: &'static str,
-    pub(super) what: String,
-    pub(super) value: f64,
-    pub(super) unit: &'static str,
+pub(crate) struct Figure {
+    pub(crate) part: &'static str,
+    pub(crate) what: String,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
     /// How the figure stands to another one, and to which.
-    pub(super) ratio: Option<(f64, &'static str)>,
-    pub(super) target: Option<Target>,
+    pub(crate) ratio: Option<(f64, &'static str)>,
+    pub(crate) target: Option<Target>,
 }
 
 /// What is to be reached.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Target {
+pub(crate) enum Target {
     AtLeast(f64),
     AtMost(f64),
 }
@@ -33,33 +33,33 @@ impl Target {
 }
 
 impl Figure {
-    pub(super) fn new(part: &'static str, what: String, value: f64, unit: &'static str) -> Self {
+    pub(crate) fn new(part: &'static str, what: String, value: f64, unit: &'static str) -> Self {
         Self { part, what, value, unit, ratio: None, target: None }
     }
 
-    pub(super) fn against(self, ratio: f64, other: &'static str) -> Self {
+    pub(crate) fn against(self, ratio: f64, other: &'static str) -> Self {
         Self { ratio: Some((ratio, other)), ..self }
     }
 
-    pub(super) fn target(self, target: Target) -> Self {
+    pub(crate) fn target(self, target: Target) -> Self {
         Self { target: Some(target), ..self }
     }
 }
 
 /// Where figures go: lines of JSON, or a table that grows while the run goes on.
-pub(super) struct Report {
+pub(crate) struct Report {
     json: bool,
     colours: bool,
     headed: bool,
 }
 
 impl Report {
-    pub(super) fn new(json: bool) -> Self {
+    pub(crate) fn new(json: bool) -> Self {
         let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self { json, colours: colours && !json, headed: false }
     }
 
-    pub(super) fn figures(&mut self, figures: &[Figure]) -> std::io::Result<()> {
+    pub(crate) fn figures(&mut self, figures: &[Figure]) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         if self.json {
             return figures.iter().try_for_each(|figure| writeln!(out, "{}", object(figure)));
