@@ -4,11 +4,11 @@
 //! asked to allow. Many items are sent once in the whole run, and the answers to them are counted, for each error rate.
 //! `UMBEL_ORACLE_SEED` and `UMBEL_ORACLE_SEQUENCES` repeat a run.
 
-mod wire;
+mod common;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use wire::{Chance, Value, Wire, World, encode, number_or, seed};
+use common::{Chance, Client, Value, encode, number_or, seed, start_in_memory};
 
 const KEYS: u64 = 20;
 const ITEMS: u64 = 200;
@@ -597,13 +597,13 @@ fn command(chance: &mut Chance) -> Command {
 fn answers_as_the_oracle_does() {
     let mut chance = Chance::new(seed("UMBEL_ORACLE_SEED"));
     let sequences = number_or("UMBEL_ORACLE_SEQUENCES", 3000);
-    let world = World::start(2);
+    let server = start_in_memory(2);
     let mut oracle = Oracle::default();
     let mut in_resp3 = 0;
     for number in 0..sequences {
-        let mut wire = world.connect();
-        in_resp3 += u64::from(number % 2 == 1 && wire.speak_resp3());
-        sequence(&mut chance, &mut wire, &mut oracle);
+        let mut client = server.connect();
+        in_resp3 += u64::from(number % 2 == 1 && client.speak_resp3());
+        sequence(&mut chance, &mut client, &mut oracle);
     }
     let Tally { commands, refusals, present, trials, .. } = &oracle.tally;
     println!("{sequences} sequences ({in_resp3} in RESP3), {commands} commands, {refusals} refusals");
@@ -623,7 +623,7 @@ fn answers_as_the_oracle_does() {
 }
 
 /// Commands in pipelines of many lengths, so that some are answered as runs and some alone.
-fn sequence(chance: &mut Chance, wire: &mut Wire, oracle: &mut Oracle) {
+fn sequence(chance: &mut Chance, client: &mut Client, oracle: &mut Oracle) {
     for _ in 0..4 {
         let length = if chance.one_in(3) { 1 } else { 2 + chance.below(18) };
         let mut commands: Vec<Command> = Vec::new();
@@ -633,9 +633,9 @@ fn sequence(chance: &mut Chance, wire: &mut Wire, oracle: &mut Oracle) {
             let times = if chance.one_in(4) { 3 } else { 1 };
             commands.extend((0..times).map(|_| next.clone()));
         }
-        wire.send(&commands.iter().flat_map(|words| encode(words)).collect::<Vec<_>>());
+        client.write(&commands.iter().flat_map(|words| encode(words)).collect::<Vec<_>>());
         for command in &commands {
-            let reply = wire.read();
+            let reply = client.value();
             oracle.check(command, &reply);
         }
     }
@@ -649,12 +649,12 @@ fn full_filters_err_as_seldom_as_they_were_made_to() {
     const SMALL: usize = 1000;
     const LARGE: usize = 20_000;
     let mut chance = Chance::new(seed("UMBEL_ORACLE_SEED"));
-    let world = World::start(1);
-    let mut wire = world.connect();
+    let server = start_in_memory(1);
+    let mut client = server.connect();
     let mut call = |words: &[&str], items: usize| {
         let items: Vec<String> = (0..items).map(|_| format!("once:{:x}", chance.next())).collect();
         let words: Vec<&str> = words.iter().copied().chain(items.iter().map(String::as_str)).collect();
-        match wire.call(&words) {
+        match client.call(&words) {
             Value::Array(answers) => answers,
             other => vec![other],
         }
@@ -706,10 +706,10 @@ fn full_filters_err_as_seldom_as_they_were_made_to() {
 /// RedisBloom answers 0 for the second of them, and takes what follows.
 #[test]
 fn an_item_twice_in_one_command_needs_room_once() {
-    let world = World::start(1);
-    let mut wire = world.connect();
-    wire.ask("BF.RESERVE fixed 0.0001 2 NONSCALING");
-    let answers = wire.ask("BF.MADD fixed a a b");
+    let server = start_in_memory(1);
+    let mut client = server.connect();
+    client.value_of("BF.RESERVE fixed 0.0001 2 NONSCALING");
+    let answers = client.value_of("BF.MADD fixed a a b");
     let Value::Array(answers) = answers else { panic!("{answers:?}") };
     let truths: Vec<_> = answers.iter().map(Value::truth).collect();
     assert_eq!(truths, [Some(true), Some(false), Some(true)]);
