@@ -97,7 +97,7 @@ impl Shared {
     /// Drops filters whose time is over.
     pub(super) async fn drop_expired(&self) -> Result<()> {
         let now = self.clock.unix_millis();
-        for filter in self.directory.all().into_iter().filter(|filter| filter.is_expired(now)) {
+        for filter in self.directory.those(|filter| filter.is_expired(now)) {
             let _naming = self.naming.lock().await;
             // It may have been given more time meanwhile.
             if filter.is_expired(now) {

@@ -350,11 +350,22 @@ impl Directory {
         self.filters.read().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
     }
 
+    /// The filters that somebody wants, in no order that means anything.
+    pub(super) fn those(&self, wanted: impl Fn(&Handle) -> bool) -> Vec<Arc<Handle>> {
+        let filters = self.filters.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |handle: &&Arc<Handle>| wanted(handle) && filters.homed.contains(&handle.id);
+        filters.by_id.values().filter(wanted).cloned().collect()
+    }
+
+    /// All filters, in no order that means anything.
+    pub(super) fn unsorted(&self) -> Vec<Arc<Handle>> {
+        self.those(|_| true)
+    }
+
     /// All filters, by name.
     pub(super) fn all(&self) -> Vec<Arc<Handle>> {
-        let filters = self.filters.read().unwrap_or_else(PoisonError::into_inner);
-        let existing = filters.homed.iter().filter_map(|id| filters.by_id.get(id));
-        let mut all: Vec<_> = existing.map(|handle| (handle.definition(), Arc::clone(handle))).collect();
+        let all = self.unsorted().into_iter();
+        let mut all: Vec<_> = all.map(|handle| (handle.definition(), handle)).collect();
         all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
         all.into_iter().map(|(_, handle)| handle).collect()
     }

@@ -187,7 +187,7 @@ impl Shared {
     /// Drops what imports left that did not come to their end.
     pub(super) async fn drop_half_imported(&self) -> Result<()> {
         let prefix = format!("{INTERNAL}{IMPORT}");
-        for filter in self.directory.all() {
+        for filter in self.directory.unsorted() {
             if filter.definition().name.starts_with(&prefix) {
                 self.drop_filter(&filter).await?;
             }

@@ -222,10 +222,8 @@ impl Shared {
     /// Drops the buckets of a window that is dropped.
     pub(super) async fn drop_buckets(&self, filter: &Arc<Handle>) -> Result<()> {
         filter.live.store(Arc::default());
-        for bucket in self.directory.all() {
-            if window_of(&bucket.definition()) == Some(filter.id()) {
-                Box::pin(self.drop_filter(&bucket)).await?;
-            }
+        for bucket in self.directory.those(|other| window_of(&other.definition()) == Some(filter.id())) {
+            Box::pin(self.drop_filter(&bucket)).await?;
         }
         Ok(())
     }
@@ -234,7 +232,8 @@ impl Shared {
     pub(super) async fn turn_windows(&self) -> Result<()> {
         let now = self.clock.unix_millis();
         let mut failure: Option<Error> = None;
-        for filter in self.directory.all() {
+        let concerned = |filter: &Handle| filter.is_window() || window_of(&filter.definition()).is_some();
+        for filter in self.directory.those(concerned) {
             let definition = filter.definition();
             if window_of(&definition).is_some_and(|window| !self.directory.exists(window)) {
                 // A crash came between the end of the window and that of its buckets.
