@@ -62,6 +62,11 @@ impl Window {
     pub fn bucket_ms(&self) -> u64 {
         (self.length_ms / u64::from(self.buckets.max(1))).max(1)
     }
+
+    /// How many buckets with keys can be alive at once: those of the whole length, and the one that began before it.
+    pub(crate) fn buckets_alive_max(&self) -> u64 {
+        self.length_ms.div_ceil(self.bucket_ms()) + 1
+    }
 }
 
 /// What happens when a filter fills up.

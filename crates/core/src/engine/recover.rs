@@ -251,14 +251,13 @@ impl Shared {
                 }
                 found.push((number, definition));
             }
-            // The home says what the filter is called; other slots need not know.
-            let growth = handle.definition().growth;
+            // The home says what the filter is called; other slots need to know only that it is not being imported any more.
+            let home = handle.definition();
             for (slot, definition) in found {
                 if let Some(definition) = &definition
-                    && definition.growth != growth
+                    && (definition.growth != home.growth || definition.has_arrays() != home.has_arrays())
                 {
-                    let described = Definition { growth, ..(**definition).clone() };
-                    let operation = Operation::Describe(described.encode()?);
+                    let operation = Operation::Describe(definition.described(&home).encode()?);
                     let entry = Entry { filter: handle.id(), slot, request: Request::default(), operation };
                     entries.push((self.lane(slot).partition, entry));
                 }
