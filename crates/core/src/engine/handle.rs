@@ -412,8 +412,12 @@ impl Directory {
             if before.name != definition.name {
                 filters.forget_name(&before.name, id);
             }
-            // Two of one name are not made. If there were, all would agree on which one has it.
-            if filters.by_name.get(&definition.name).is_none_or(|named| named.id >= id) {
+            // Two of one name are there while one replaces the other. If there were others, all would agree on which one has it.
+            let takes = |named: &Arc<Handle>| {
+                let replaced = named.definition.load().replaces == Some(id);
+                definition.replaces == Some(named.id) || named.id >= id && !replaced
+            };
+            if filters.by_name.get(&definition.name).is_none_or(takes) {
                 filters.by_name.insert(definition.name.clone(), Arc::clone(&handle));
             }
         }
@@ -427,8 +431,11 @@ impl Directory {
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
         let Filters { by_name, by_id, homed } = &mut *filters;
         by_name.clear();
-        // In the order of their numbers: the first of one name has it.
-        for handle in by_id.values().filter(|handle| homed.contains(&handle.id)) {
+        let existing = || by_id.values().filter(|handle| homed.contains(&handle.id));
+        let replaced: HashSet<u64> =
+            existing().filter_map(|handle| handle.definition.load().replaces).collect();
+        // In the order of their numbers: the first of one name has it, unless it was replaced.
+        for handle in existing().filter(|handle| !replaced.contains(&handle.id)) {
             by_name.entry(handle.definition.load().name.clone()).or_insert_with(|| Arc::clone(handle));
         }
     }

@@ -233,6 +233,9 @@ impl Shared {
 
     /// Finishes what a crash interrupted: a filter's home knows whether it is there, and all its slots take its newest definition.
     pub(super) async fn reconcile(&self) -> Result<()> {
+        for handle in self.directory.unsorted() {
+            self.drop_replaced(&handle.definition()).await?;
+        }
         let mut entries: Vec<(u32, Entry)> = Vec::new();
         let mut known = HashSet::new();
         for handle in self.directory.all() {
