@@ -12,6 +12,8 @@ use crate::limits::{
 use crate::{Error, Result};
 
 const VERSION: u8 = 2;
+/// The version of a filter that takes the place of another.
+const VERSION_REPLACING: u8 = 3;
 /// The version without an origin, an expiry, labels and a window; it is still read.
 const VERSION_BARE: u8 = 1;
 const HEADER_BYTES: usize = 16;
@@ -46,6 +48,8 @@ pub struct Definition {
     pub labels: Bytes,
     /// Whether, and for how long, it remembers its newest keys only.
     pub window: Option<Window>,
+    /// The filter whose name it took: wherever both are, that one is dropped.
+    pub replaces: Option<u64>,
 }
 
 /// A filter that remembers what was added within some time. Its keys live in other filters, one for each stretch of that time.
@@ -61,6 +65,11 @@ impl Window {
     /// Milliseconds of a bucket.
     pub fn bucket_ms(&self) -> u64 {
         (self.length_ms / u64::from(self.buckets.max(1))).max(1)
+    }
+
+    /// How many buckets with keys can be alive at once: those of the whole length, and the one that began before it.
+    pub(crate) fn buckets_alive_max(&self) -> u64 {
+        self.length_ms.div_ceil(self.bucket_ms()) + 1
     }
 }
 
@@ -94,6 +103,7 @@ impl Definition {
             expires: None,
             labels: Bytes::new(),
             window: None,
+            replaces: None,
         }
     }
 
@@ -121,6 +131,7 @@ impl Definition {
             expires: like.expires,
             labels: like.labels.clone(),
             growth: like.growth,
+            replaces: like.replaces,
             ..self.clone()
         }
     }
@@ -180,7 +191,8 @@ impl Definition {
         // Most filters keep their name.
         let origin = if self.origin == self.name { "" } else { &self.origin };
         let mut bytes = Vec::with_capacity(64 + self.name.len() + origin.len() + self.labels.len());
-        bytes.extend([VERSION, u8::from(self.retain)]);
+        let version = if self.replaces.is_some() { VERSION_REPLACING } else { VERSION };
+        bytes.extend([version, u8::from(self.retain)]);
         bytes.extend((self.labels.len() as u16).to_le_bytes());
         bytes.extend(self.shards.to_le_bytes());
         bytes.extend(self.generation.to_le_bytes());
@@ -194,6 +206,7 @@ impl Definition {
         bytes.extend(self.name.as_bytes());
         bytes.extend(origin.as_bytes());
         bytes.extend(&self.labels);
+        bytes.extend(self.replaces.into_iter().flat_map(u64::to_le_bytes));
         Ok(bytes.into())
     }
 
@@ -216,10 +229,11 @@ impl Definition {
         let labels = u16::from_le_bytes([labels_low, labels_high]);
         let described = match version {
             VERSION_BARE if labels == 0 => Described::bare(text(rest)?),
-            VERSION => Described::read(rest, labels.into(), text)?,
+            VERSION => Described::read(rest, labels.into(), false, text)?,
+            VERSION_REPLACING => Described::read(rest, labels.into(), true, text)?,
             _ => return Err(invalid("its version or its flags are unknown".into())),
         };
-        let Described { name, origin, expires, labels, window } = described;
+        let Described { name, origin, expires, labels, window, replaces } = described;
         let definition = Self {
             name,
             origin,
@@ -231,6 +245,7 @@ impl Definition {
             expires,
             labels,
             window,
+            replaces,
         };
         definition.check()?;
         Ok(definition)
@@ -286,20 +301,28 @@ struct Described {
     expires: Option<u64>,
     labels: Bytes,
     window: Option<Window>,
+    replaces: Option<u64>,
 }
 
 impl Described {
     fn bare(name: String) -> Self {
-        Self { origin: name.clone(), name, expires: None, labels: Bytes::new(), window: None }
+        let (expires, labels, window, replaces) = (None, Bytes::new(), None, None);
+        Self { origin: name.clone(), name, expires, labels, window, replaces }
     }
 
-    fn read(bytes: &[u8], labels: usize, text: impl Fn(&[u8]) -> Result<String>) -> Result<Self> {
+    fn read(
+        bytes: &[u8],
+        labels: usize,
+        replacing: bool,
+        text: impl Fn(&[u8]) -> Result<String>,
+    ) -> Result<Self> {
         let mut fields = Fields::new(bytes, "a definition");
         let (expires, length_ms, buckets) = (fields.u64()?, fields.u64()?, fields.u32()?);
         let (name, origin) = (usize::from(fields.u16()?), usize::from(fields.u16()?));
         let name = text(fields.bytes(name)?)?;
         let origin = if origin == 0 { name.clone() } else { text(fields.bytes(origin)?)? };
         let labels = Bytes::copy_from_slice(fields.bytes(labels)?);
+        let replaces = replacing.then(|| fields.u64()).transpose()?;
         fields.end()?;
         let windowed = length_ms != 0 || buckets != 0;
         Ok(Self {
@@ -308,6 +331,7 @@ impl Described {
             expires: (expires != NEVER).then_some(expires),
             labels,
             window: windowed.then_some(Window { length_ms, buckets }),
+            replaces,
         })
     }
 }

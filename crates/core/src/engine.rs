@@ -252,7 +252,7 @@ impl Shared {
         self.drop_half_imported().await?;
         // Without room for the next bucket, it is made when there is some.
         let _ = self.turn_windows().await;
-        self.directory.all().iter().for_each(|handle| handle.recount());
+        self.directory.unsorted().iter().for_each(|handle| handle.recount());
         Ok(())
     }
 

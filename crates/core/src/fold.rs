@@ -300,9 +300,17 @@ impl State {
 
     /// Takes in a shard that was made elsewhere.
     fn adopt(&mut self, filter: u64, shard: Shard) {
-        if shard.definition.home(self.slots) == self.slot {
-            let holder = self.names.entry(shard.definition.name.clone()).or_insert(filter);
-            *holder = filter.min(*holder);
+        let definition = &shard.definition;
+        if definition.home(self.slots) == self.slot {
+            let holder = self.names.get(&definition.name);
+            let replaces =
+                |holder: &u64| self.filters.get(holder).and_then(|shard| shard.definition.replaces);
+            let stays = |holder: &u64| {
+                definition.replaces != Some(*holder) && (*holder < filter || replaces(holder) == Some(filter))
+            };
+            if !holder.is_some_and(stays) {
+                self.names.insert(definition.name.clone(), filter);
+            }
         }
         self.filters.insert(filter, shard);
     }
@@ -318,7 +326,8 @@ impl State {
         };
         let next = now.described(&like);
         if now.home(self.slots) == self.slot && next.name != now.name {
-            if self.names.contains_key(&next.name) {
+            let holder = self.names.get(&next.name).copied();
+            if holder.is_some() && holder != next.replaces {
                 return Outcome::Refused(format!("there is a filter {} already", next.name));
             }
             self.forget_name(&now.name, filter);

@@ -15,7 +15,8 @@ use crate::entry::{Entry, Operation, Request};
 use crate::{Error, Result};
 
 impl Engine {
-    /// Gives a filter another name. If there is a filter of that name, it is dropped first (`replace`), or this is refused.
+    /// Gives a filter another name. If there is a filter of that name, this one takes its place (`replace`), or is refused. At no
+    /// time is the name nobody's: whoever had it is dropped when the log says who has it now.
     pub async fn rename(&self, filter: &Arc<Handle>, name: &str, replace: bool) -> Result<()> {
         let shared = &self.shared;
         let _naming = shared.naming.lock().await;
@@ -65,21 +66,50 @@ impl Shared {
     /// Gives a filter a name and the rest of its description at one place in the log. Whoever calls it has the naming.
     pub(super) async fn rename(&self, filter: &Arc<Handle>, next: &Definition, replace: bool) -> Result<()> {
         next.check()?;
-        self.free_name(&next.name, Some(filter.id()), replace).await?;
-        self.describe(filter, next).await?;
-        // The old name may be taken by another filter in another partition, and must not come back then.
+        let holder = self.directory.named(&next.name).filter(|holder| holder.id() != filter.id());
+        if let Some(holder) = holder.as_ref().filter(|_| !replace) {
+            self.check_over(holder)?;
+        }
+        let mut next = next.clone();
+        if let Some(holder) = &holder {
+            self.drop_replaced(&next).await?;
+            next.replaces = Some(holder.id());
+        }
+        self.describe(filter, &next).await?;
+        // The old name may be taken by another filter in another partition, and must not come back then; nor may the one that is
+        // replaced go before it is known that it is.
         let home = next.home(self.settings.slots);
-        self.log.sync(self.lane(home).partition).await
+        self.log.sync(self.lane(home).partition).await?;
+        let Some(holder) = holder else { return Ok(()) };
+        let dropped = self.drop_filter(&holder).await;
+        if dropped.is_err() {
+            // It has no name any more, and goes as soon as it can.
+            self.work.is_unfinished();
+        }
+        dropped
     }
 
-    /// Makes sure that no filter but this one has the name. Whoever calls it has the naming.
-    pub(super) async fn free_name(&self, name: &str, but: Option<u64>, replace: bool) -> Result<()> {
-        let holder = self.directory.named(name).filter(|holder| Some(holder.id()) != but);
-        let Some(holder) = holder else { return Ok(()) };
-        if !replace && !holder.is_expired(self.clock.unix_millis()) {
-            return Err(Error::Invalid(format!("there is a filter {name} already")));
-        }
+    /// Makes sure that no filter has the name. Whoever calls it has the naming.
+    pub(super) async fn free_name(&self, name: &str) -> Result<()> {
+        let Some(holder) = self.directory.named(name) else { return Ok(()) };
+        self.check_over(&holder)?;
         self.drop_filter(&holder).await
+    }
+
+    /// Refuses a name, unless the time of the filter that has it is over.
+    fn check_over(&self, holder: &Handle) -> Result<()> {
+        if holder.is_expired(self.clock.unix_millis()) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!("there is a filter {} already", holder.definition().name)))
+    }
+
+    /// Drops the filter that another one took the place of, if it is still there.
+    pub(super) async fn drop_replaced(&self, by: &Definition) -> Result<()> {
+        match by.replaces.filter(|id| self.directory.exists(*id)).and_then(|id| self.directory.numbered(id)) {
+            Some(replaced) => Box::pin(self.drop_filter(&replaced)).await,
+            None => Ok(()),
+        }
     }
 
     async fn describe(&self, filter: &Arc<Handle>, next: &Definition) -> Result<()> {
@@ -97,7 +127,7 @@ impl Shared {
     /// Drops filters whose time is over.
     pub(super) async fn drop_expired(&self) -> Result<()> {
         let now = self.clock.unix_millis();
-        for filter in self.directory.all().into_iter().filter(|filter| filter.is_expired(now)) {
+        for filter in self.directory.those(|filter| filter.is_expired(now)) {
             let _naming = self.naming.lock().await;
             // It may have been given more time meanwhile.
             if filter.is_expired(now) {

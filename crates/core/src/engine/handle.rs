@@ -355,11 +355,22 @@ impl Directory {
         self.filters.read().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
     }
 
+    /// The filters that somebody wants, in no order that means anything.
+    pub(super) fn those(&self, wanted: impl Fn(&Handle) -> bool) -> Vec<Arc<Handle>> {
+        let filters = self.filters.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |handle: &&Arc<Handle>| wanted(handle) && filters.homed.contains(&handle.id);
+        filters.by_id.values().filter(wanted).cloned().collect()
+    }
+
+    /// All filters, in no order that means anything.
+    pub(super) fn unsorted(&self) -> Vec<Arc<Handle>> {
+        self.those(|_| true)
+    }
+
     /// All filters, by name.
     pub(super) fn all(&self) -> Vec<Arc<Handle>> {
-        let filters = self.filters.read().unwrap_or_else(PoisonError::into_inner);
-        let existing = filters.homed.iter().filter_map(|id| filters.by_id.get(id));
-        let mut all: Vec<_> = existing.map(|handle| (handle.definition(), Arc::clone(handle))).collect();
+        let all = self.unsorted().into_iter();
+        let mut all: Vec<_> = all.map(|handle| (handle.definition(), handle)).collect();
         all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
         all.into_iter().map(|(_, handle)| handle).collect()
     }
@@ -406,8 +417,12 @@ impl Directory {
             if before.name != definition.name {
                 filters.forget_name(&before.name, id);
             }
-            // Two of one name are not made. If there were, all would agree on which one has it.
-            if filters.by_name.get(&definition.name).is_none_or(|named| named.id >= id) {
+            // Two of one name are there while one replaces the other. If there were others, all would agree on which one has it.
+            let takes = |named: &Arc<Handle>| {
+                let replaced = named.definition.load().replaces == Some(id);
+                definition.replaces == Some(named.id) || named.id >= id && !replaced
+            };
+            if filters.by_name.get(&definition.name).is_none_or(takes) {
                 filters.by_name.insert(definition.name.clone(), Arc::clone(&handle));
             }
         }
@@ -421,8 +436,11 @@ impl Directory {
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
         let Filters { by_name, by_id, homed } = &mut *filters;
         by_name.clear();
-        // In the order of their numbers: the first of one name has it.
-        for handle in by_id.values().filter(|handle| homed.contains(&handle.id)) {
+        let existing = || by_id.values().filter(|handle| homed.contains(&handle.id));
+        let replaced: HashSet<u64> =
+            existing().filter_map(|handle| handle.definition.load().replaces).collect();
+        // In the order of their numbers: the first of one name has it, unless it was replaced.
+        for handle in existing().filter(|handle| !replaced.contains(&handle.id)) {
             by_name.entry(handle.definition.load().name.clone()).or_insert_with(|| Arc::clone(handle));
         }
     }

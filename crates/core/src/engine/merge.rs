@@ -19,34 +19,48 @@ impl Engine {
     /// be of the same shape. All of that is checked before anything changes.
     pub async fn merge(&self, into: &Arc<Handle>, from: &[Arc<Handle>]) -> Result<u64> {
         let shared = &self.shared;
-        let mut sources: Vec<Arc<Handle>> = Vec::new();
+        let mut sources: Vec<Vec<Arc<Handle>>> = Vec::new();
         for source in from.iter().filter(|source| source.id() != into.id()) {
-            match shared.live_buckets(source).await? {
-                Some(buckets) => sources.extend(buckets),
-                None => sources.push(Arc::clone(source)),
-            }
+            let buckets = shared.live_buckets(source).await?;
+            sources.push(buckets.unwrap_or_else(|| vec![Arc::clone(source)]));
         }
-        for source in &sources {
-            shared.check_union(into, source).await?;
+        for part in sources.iter().flatten() {
+            shared.check_union(into, part).await?;
         }
         let mut new = 0;
-        for source in &sources {
-            new += if source.definition().retain {
-                self.merge_keys(into, source).await?
-            } else {
-                shared.merge_bits(into, source).await?
-            };
+        for parts in &sources {
+            for (number, part) in parts.iter().enumerate() {
+                new += if part.definition().retain {
+                    self.merge_keys(into, part, &parts[..number]).await?
+                } else {
+                    shared.merge_bits(into, part).await?
+                };
+            }
         }
         Ok(new)
     }
 
-    async fn merge_keys(&self, into: &Arc<Handle>, from: &Arc<Handle>) -> Result<u64> {
+    /// Adds the keys of a filter, but for those that came with others before.
+    async fn merge_keys(
+        &self,
+        into: &Arc<Handle>,
+        from: &Arc<Handle>,
+        before: &[Arc<Handle>],
+    ) -> Result<u64> {
         let counted = into.is_erasable() && from.is_erasable();
         let (mut new, mut batch) = (0, Vec::with_capacity(KEYS_AT_ONCE));
         for slot in from.slots() {
             let mut keys = self.shared.keys_of(from, slot).await?;
             while let Some(counts) = keys.next().await? {
-                for (key, count) in counts {
+                let mut came = vec![0; counts.len()];
+                // A window holds a key once, however many of its buckets do. Where nothing is counted, that makes no difference.
+                for other in before.iter().filter(|_| into.is_erasable()) {
+                    let asked: Vec<Fingerprint> = counts.iter().map(|(key, _)| *key).collect();
+                    let held = self.verify(other, &asked).await?;
+                    came.iter_mut().zip(held).for_each(|(came, held)| *came += held);
+                }
+                let counts = counts.iter().zip(came).filter(|(_, came)| *came == 0);
+                for ((key, count), _) in counts {
                     for _ in 0..if counted { *count } else { 1 } {
                         batch.push(*key);
                         if batch.len() == KEYS_AT_ONCE {

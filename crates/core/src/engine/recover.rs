@@ -233,6 +233,9 @@ impl Shared {
 
     /// Finishes what a crash interrupted: a filter's home knows whether it is there, and all its slots take its newest definition.
     pub(super) async fn reconcile(&self) -> Result<()> {
+        for handle in self.directory.unsorted() {
+            self.drop_replaced(&handle.definition()).await?;
+        }
         let mut entries: Vec<(u32, Entry)> = Vec::new();
         let mut known = HashSet::new();
         for handle in self.directory.all() {
@@ -251,14 +254,13 @@ impl Shared {
                 }
                 found.push((number, definition));
             }
-            // The home says what the filter is called; other slots need not know.
-            let growth = handle.definition().growth;
+            // The home says what the filter is called; other slots need to know only that it is not being imported any more.
+            let home = handle.definition();
             for (slot, definition) in found {
                 if let Some(definition) = &definition
-                    && definition.growth != growth
+                    && (definition.growth != home.growth || definition.has_arrays() != home.has_arrays())
                 {
-                    let described = Definition { growth, ..(**definition).clone() };
-                    let operation = Operation::Describe(described.encode()?);
+                    let operation = Operation::Describe(definition.described(&home).encode()?);
                     let entry = Entry { filter: handle.id(), slot, request: Request::default(), operation };
                     entries.push((self.lane(slot).partition, entry));
                 }

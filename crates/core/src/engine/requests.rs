@@ -291,7 +291,7 @@ impl Shared {
         }
         self.reserve(bytes, &definition.name).await?;
         let _naming = self.naming.lock().await;
-        self.free_name(&definition.name, None, false).await?;
+        self.free_name(&definition.name).await?;
         let id = self.random.next();
         let operation = Operation::Define(definition.encode()?);
         let home = Entry {
@@ -318,6 +318,7 @@ impl Shared {
     /// Removes a filter.
     pub(super) async fn drop_filter(&self, filter: &Arc<Handle>) -> Result<()> {
         let (id, slots) = (filter.id(), self.settings.slots);
+        self.drop_replaced(&filter.definition()).await?;
         let home = filter.definition().home(slots);
         let home = Entry { filter: id, slot: home, request: Request::default(), operation: Operation::Drop };
         let partition = self.lane(home.slot).partition;

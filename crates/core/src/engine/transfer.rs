@@ -111,9 +111,16 @@ impl Shared {
         let filter = self.create(internal).await?;
         let installed = async {
             self.fill(&filter, &contents).await?;
+            // If its home alone were synced, a power cut could leave it with its name and without some of its shards.
+            for lane in &self.lanes {
+                self.log.sync(lane.partition).await?;
+            }
             let _naming = self.naming.lock().await;
             let next = Definition { name, expires, ..(*filter.definition()).clone() };
-            self.rename(&filter, &next, false).await
+            self.rename(&filter, &next, false).await?;
+            // A shard that is cleared gets empty arrays, unless it thinks that they are still to come.
+            let next = filter.definition();
+            self.everywhere(filter.id(), &next, &Operation::Describe(next.encode()?)).await
         };
         match installed.await {
             Ok(()) => Ok(filter),
@@ -187,7 +194,7 @@ impl Shared {
     /// Drops what imports left that did not come to their end.
     pub(super) async fn drop_half_imported(&self) -> Result<()> {
         let prefix = format!("{INTERNAL}{IMPORT}");
-        for filter in self.directory.all() {
+        for filter in self.directory.unsorted() {
             if filter.definition().name.starts_with(&prefix) {
                 self.drop_filter(&filter).await?;
             }

@@ -27,9 +27,10 @@ const BUCKET: &str = "window:";
 /// The last part of a bucket's time in which the next one is made: one in so many.
 const AHEAD: u64 = 4;
 
-/// The buckets of a window that are alive.
+/// The buckets of a window that are alive. Until somebody looked for them, and when the window is dropped, nothing is known.
 #[derive(Debug, Default)]
 pub(super) struct Live {
+    known: bool,
     /// The newest first.
     buckets: Vec<Arc<Handle>>,
     /// From when to when these are all, in milliseconds since 1970.
@@ -51,9 +52,9 @@ fn window_of(definition: &Definition) -> Option<u64> {
 impl Handle {
     /// What any bucket says, the newest first. Only keys that no bucket knows yet are asked for further.
     pub(super) fn window_contains(&self, keys: &[Fingerprint], answers: &mut Vec<Answer>) {
-        answers.clear();
-        answers.resize(keys.len(), Answer::Absent);
         let live = self.live.load();
+        answers.clear();
+        answers.resize(keys.len(), if live.known { Answer::Absent } else { Answer::Unknown });
         let mut open: Vec<usize> = (0..keys.len()).collect();
         let (mut asked, mut told) = (keys.to_vec(), Vec::new());
         for bucket in &live.buckets {
@@ -137,14 +138,19 @@ impl Shared {
 
     fn look_for_buckets(&self, filter: &Arc<Handle>, window: Window, now: u64) {
         let current = now / window.bucket_ms();
-        let oldest = current.saturating_sub(u64::from(window.buckets) + 1);
+        // A bucket lives for the whole length after its end. Where the length is not a multiple of a bucket, more of them are alive.
+        let oldest = now.saturating_sub(window.length_ms) / window.bucket_ms();
         let named = (oldest..=current + 1).rev();
         let named = named.filter_map(|number| self.directory.named(&bucket_name(filter.id(), number)));
         let buckets: Vec<_> = named.filter(|bucket| !bucket.is_expired(now)).collect();
         let next = (current + 1).saturating_mul(window.bucket_ms());
         let ends = buckets.iter().filter_map(|bucket| bucket.definition().expires);
         let until = ends.fold(next, u64::min);
-        filter.live.store(Arc::new(Live { buckets, since: now, until }));
+        filter.live.store(Arc::new(Live { known: true, buckets, since: now, until }));
+        // Whoever drops it may have been faster.
+        if !self.directory.exists(filter.id()) {
+            filter.live.store(Arc::default());
+        }
     }
 
     /// The bucket of a number, which is made if it is not there.
@@ -165,7 +171,7 @@ impl Shared {
         let end = (number + 1).saturating_mul(window.bucket_ms());
         let spec = Spec {
             capacity: definition.spec.capacity.div_ceil(window.buckets.into()).max(1),
-            error: (definition.spec.error / (f64::from(window.buckets) + 1.0)).max(ERROR_MIN),
+            error: (definition.spec.error / window.buckets_alive_max() as f64).max(ERROR_MIN),
             ..definition.spec
         };
         let growth = if definition.growth == Growth::Fixed { Growth::default() } else { definition.growth };
@@ -216,16 +222,15 @@ impl Shared {
         for bucket in buckets {
             Box::pin(self.drop_filter(&bucket)).await?;
         }
+        self.look_for_buckets(filter, window, self.clock.unix_millis());
         Ok(())
     }
 
     /// Drops the buckets of a window that is dropped.
     pub(super) async fn drop_buckets(&self, filter: &Arc<Handle>) -> Result<()> {
         filter.live.store(Arc::default());
-        for bucket in self.directory.all() {
-            if window_of(&bucket.definition()) == Some(filter.id()) {
-                Box::pin(self.drop_filter(&bucket)).await?;
-            }
+        for bucket in self.directory.those(|other| window_of(&other.definition()) == Some(filter.id())) {
+            Box::pin(self.drop_filter(&bucket)).await?;
         }
         Ok(())
     }
@@ -234,7 +239,8 @@ impl Shared {
     pub(super) async fn turn_windows(&self) -> Result<()> {
         let now = self.clock.unix_millis();
         let mut failure: Option<Error> = None;
-        for filter in self.directory.all() {
+        let concerned = |filter: &Handle| filter.is_window() || window_of(&filter.definition()).is_some();
+        for filter in self.directory.those(concerned) {
             let definition = filter.definition();
             if window_of(&definition).is_some_and(|window| !self.directory.exists(window)) {
                 // A crash came between the end of the window and that of its buckets.

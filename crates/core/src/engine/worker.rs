@@ -276,7 +276,7 @@ impl Shared {
                 failure.get_or_insert(error);
             }
         }
-        let filters = self.directory.all();
+        let filters = self.directory.unsorted();
         for filter in &filters {
             let more = self.coming(filter);
             let wanted = filter.wanted.load(Ordering::Relaxed) > 0;
@@ -292,7 +292,11 @@ impl Shared {
                 }
             }
         }
-        lock(&self.work.counted).retain(|id, _| self.directory.numbered(*id).is_some());
+        let mut counted = lock(&self.work.counted);
+        if counted.len() > filters.len() {
+            counted.retain(|id, _| self.directory.exists(*id));
+        }
+        drop(counted);
         failure.map_or(Ok(grown), Err)
     }
 

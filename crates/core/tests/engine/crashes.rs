@@ -523,15 +523,42 @@ fn a_filter_can_be_half_renamed() {
             let filter = named(alive, "sharded")?;
             run(alive.engine.rename(&filter, "whole", true)).map(|()| true)
         },
+        // One or the other has the name, at every moment.
         expected: |done| {
             let mut expected = standard();
             expected.insert("whole", (0..300).map(|number| (number, 1, 2)).collect());
             if done {
+                expected.insert("whole", expected["sharded"].clone());
                 gone(expected.get_mut("sharded").unwrap());
             }
             expected
         },
-        optional: &["sharded", "whole"],
+        optional: &["sharded"],
+        writes: true,
+        ..STANDARD
+    });
+    crash_everywhere(&Action {
+        name: "rename filters over others, again and again",
+        act: |alive| {
+            for (from, to) in [("sharded", "whole"), ("layers", "other"), ("whole", "other")] {
+                run(alive.engine.rename(&named(alive, from)?, to, true))?;
+            }
+            checkpoint(alive)
+        },
+        expected: |done| {
+            let mut expected = standard();
+            let either: Vec<_> = (0..300).map(|number| (number, 1, 2)).collect();
+            expected.insert("whole", either.clone());
+            expected.insert("other", either);
+            if done {
+                expected.insert("other", expected["sharded"].clone());
+                for name in ["sharded", "whole", "layers"] {
+                    gone(expected.get_mut(name).unwrap());
+                }
+            }
+            expected
+        },
+        optional: &["sharded", "whole", "layers", "other"],
         writes: true,
         ..STANDARD
     });

@@ -150,6 +150,44 @@ fn a_dump_is_the_filter() {
 }
 
 #[test]
+fn an_imported_filter_with_shards_can_be_cleared() {
+    run(async {
+        let disk = MemoryDisk::default();
+        let mut engine = open(&disk).await.unwrap();
+        let source = engine.create(everywhere("source", Spec::bloom(4_000, 0.01))).await.unwrap();
+        engine.add(&source, &keys(0..2_000)).await.unwrap();
+        let loader = loaded(&engine, &dumped(&engine, &source).await).unwrap();
+        engine.import_loaded("copy", loader).await.unwrap();
+        for _ in 0..2 {
+            let copy = engine.filter("copy").unwrap();
+            engine.clear(&copy).await.unwrap();
+            assert_eq!(absent(&engine, &copy, &keys(0..2_000)).await, 2_000);
+            engine.add(&copy, &keys(0..2_000)).await.unwrap();
+            engine = reopened(engine, &disk).await;
+            let copy = engine.filter("copy").unwrap();
+            assert_eq!(absent(&engine, &copy, &keys(0..2_000)).await, 0);
+        }
+    });
+}
+
+#[test]
+fn an_import_that_returned_survives_a_power_cut() {
+    run(async {
+        for seed in 0..20 {
+            let disk = MemoryDisk::default();
+            let engine = open(&disk).await.unwrap();
+            let source = engine.create(everywhere("source", Spec::bloom(4_000, 0.01))).await.unwrap();
+            engine.add(&source, &keys(0..2_000)).await.unwrap();
+            let loader = loaded(&engine, &dumped(&engine, &source).await).unwrap();
+            engine.import_loaded("copy", loader).await.unwrap();
+            let engine = open(&disk.after_power_cut(seed)).await.unwrap();
+            let copy = engine.filter("copy").unwrap();
+            assert_eq!(absent(&engine, &copy, &keys(0..2_000)).await, 0, "seed {seed}");
+        }
+    });
+}
+
+#[test]
 fn a_dump_ends_when_the_filter_changes_its_size() {
     run(async {
         let engine = open(&MemoryDisk::default()).await.unwrap();

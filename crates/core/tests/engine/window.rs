@@ -130,6 +130,12 @@ fn what_happens_to_a_window_happens_to_its_buckets() {
         assert_eq!(absent(&engine, &window, &keys(0..600)).await, 0);
 
         let copy = engine.create(everywhere("copy", Spec::bloom(600, 0.01))).await.unwrap();
+        // A key is counted once, in however many buckets it is.
+        let counting = engine.create(everywhere("counting", Spec::counting(600, 0.01))).await.unwrap();
+        engine.add(&window, &keys(50..150)).await.unwrap();
+        engine.merge(&counting, std::slice::from_ref(&window)).await.unwrap();
+        assert!(engine.verify(&counting, &keys(0..600)).await.unwrap().iter().all(|count| *count == 1));
+        engine.drop_filter(&counting).await.unwrap();
         let merged = engine.merge(&copy, std::slice::from_ref(&window)).await.unwrap();
         assert!(merged > 580);
         assert_eq!(absent(&engine, &copy, &keys(0..600)).await, 0);
@@ -153,6 +159,47 @@ fn what_happens_to_a_window_happens_to_its_buckets() {
         engine.drop_filter(&window).await.unwrap();
         assert_eq!(engine.budget().used(), 0);
         assert!(engine.add(&window, &keys(0..1)).await.is_err());
+    });
+}
+
+#[test]
+fn a_window_of_uneven_buckets_remembers_for_its_whole_length() {
+    run(async {
+        let (disk, clock) = (MemoryDisk::default(), ManualClock::default());
+        let engine = open_at(&disk, &clock).await.unwrap();
+        // Buckets of 15 milliseconds: 64 of them are shorter than the window.
+        let uneven = Some(Window { length_ms: 1_000, buckets: 64 });
+        let new = NewFilter { window: uneven, ..NewFilter::new("w", Spec::bloom(6_400, 0.01)) };
+        let window = engine.create(new).await.unwrap();
+        let mut added = Vec::new();
+        for number in 0..400 {
+            engine.add(&window, &[key(number)]).await.unwrap();
+            added.push(clock.unix_millis());
+            clock.advance(Duration::from_millis(5));
+            let first = added.partition_point(|at| at + 1_000 < clock.unix_millis()) as u64;
+            assert_eq!(absent(&engine, &window, &keys(first..number + 1)).await, 0, "{first} to {number}");
+        }
+        let right = absent(&engine, &window, &keys(10_000..30_000)).await;
+        assert!(right > 19_750, "{right} of 20,000");
+    });
+}
+
+#[test]
+fn a_dropped_window_is_never_sure() {
+    run(async {
+        let (disk, clock) = (MemoryDisk::default(), ManualClock::default());
+        let engine = open_at(&disk, &clock).await.unwrap();
+        let window = engine.create(windowed("w", Spec::bloom(600, 0.01))).await.unwrap();
+        fill(&engine, &clock, &window).await;
+        engine.clear(&window).await.unwrap();
+        assert_eq!(window.contains(key(0)), Answer::Absent);
+        engine.add(&window, &keys(0..10)).await.unwrap();
+        engine.drop_filter(&window).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(window.contains(key(0)), Answer::Unknown);
+            assert_eq!(engine.contains(&window, &keys(0..1), None).await.unwrap(), [Answer::Unknown]);
+            engine.maintain().await.unwrap();
+        }
     });
 }
 

@@ -74,11 +74,22 @@ pub(crate) async fn open_on(
     settings: Settings,
     seed: u64,
 ) -> Result<Engine> {
+    open_on_at(disk, log, settings, seed, &ManualClock::default()).await
+}
+
+/// The same, with a time that the test makes pass.
+pub(crate) async fn open_on_at(
+    disk: &MemoryDisk,
+    log: Arc<dyn Log>,
+    settings: Settings,
+    seed: u64,
+    clock: &ManualClock,
+) -> Result<Engine> {
     let blobs = blobs_on(disk);
     blobs.remove_leftovers()?;
     let random = Arc::new(SeededRandom::new(seed));
     let builder = Engine::builder(settings).with_log(log).with_blobs(blobs);
-    builder.with_random(random).with_clock(Arc::new(ManualClock::default())).open().await
+    builder.with_random(random).with_clock(Arc::new(clock.clone())).open().await
 }
 
 /// An engine whose time the test makes pass.
