@@ -172,10 +172,16 @@ impl Projection {
 
     /// How often a key is in it, at most; of filters that do not count, at most once.
     pub fn count(&self, key: Fingerprint) -> u64 {
-        let count = |filter: &Filter| {
-            filter.count_fingerprint(key).unwrap_or_else(|_| u64::from(filter.contains_fingerprint(key)))
-        };
-        self.filters().map(count).sum()
+        self.oldest_with(key).map_or(0, |filter| filter.count_fingerprint(key).unwrap_or(1))
+    }
+
+    /// The oldest layer that may have the key: the one that a key which is there is counted in.
+    ///
+    /// A key is added to the oldest layer that seems to have it, and to the newest if none does. So no cell of an older layer is ever
+    /// set again once it is zero, and a layer that does not seem to have a key when that is added never will. To take the key out of
+    /// the oldest layer that seems to have it is therefore to take it out where it was added, even if others err.
+    fn oldest_with(&self, key: Fingerprint) -> Option<&Filter> {
+        self.filters().find(|filter| filter.contains_fingerprint(key))
     }
 
     /// Adds keys and puts into `new`, for each that it took, whether it was not there before.
@@ -191,10 +197,14 @@ impl Projection {
         } else {
             let counts = newest.filter.spec().kind != Kind::Bloom;
             let mut insert = |key: &Fingerprint| {
-                let held = older.iter().any(|layer| layer.filter.contains_fingerprint(*key));
-                // What an older layer answers for need not be added again, unless adds are counted.
-                let fresh = (!held || counts) && newest.filter.insert_fingerprint(*key)?;
-                new.push(fresh && !held);
+                let known = self.oldest_with(*key);
+                match known {
+                    None => _ = newest.filter.insert_fingerprint(*key)?,
+                    Some(filter) if counts => _ = filter.insert_fingerprint(*key)?,
+                    // What a layer answers for need not be added again, unless adds are counted.
+                    Some(_) => {}
+                }
+                new.push(known.is_none());
                 Ok(())
             };
             keys.iter().try_for_each(&mut insert)
@@ -220,7 +230,8 @@ impl Projection {
     /// Takes a key out, where there are counters and it seems to be there.
     pub(super) fn remove(&self, key: Fingerprint) -> bool {
         let _copy = self.save_blocks(&[key]);
-        let removed = self.filters().rev().any(|filter| filter.remove_fingerprint(key).unwrap_or(false));
+        let removed =
+            self.oldest_with(key).is_some_and(|filter| filter.remove_fingerprint(key).unwrap_or(false));
         if removed {
             self.counters.remove(!self.contains(key));
         }

@@ -3,7 +3,7 @@ use umbel_core::disk::MemoryDisk;
 use umbel_core::engine::{Answer, Engine, NewFilter, Settings};
 use umbel_core::entry::Request;
 use umbel_core::{Error, log::MemoryLog};
-use umbel_filter::{Layout, Spec};
+use umbel_filter::{Counter, Kind, Layout, Spec};
 
 use crate::world::{SLOTS, absent, block_on, everywhere, key, keys, open, open_with, reopened, settings};
 
@@ -102,6 +102,40 @@ fn filters_grow_and_hold_their_error_rate() {
             let definition = engine.filter(name).unwrap().definition();
             assert!(definition.generation > 3 && definition.spec.capacity >= 19_900, "{definition:?}");
         }
+    });
+}
+
+/// Layers that err often: a key is taken out of the layer that it was added to, and not of one that only seems to have it.
+#[test]
+fn keys_leave_the_layer_that_they_came_to() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let engine = open(&disk).await.unwrap();
+        let eight_bits = Spec::counting(500, 0.4).kind(Kind::Counting(Counter::Byte));
+        let new = NewFilter { retain: false, ..NewFilter::new("layers", eight_bits) };
+        let filter = engine.create(new).await.unwrap();
+        let all = keys(0..8_000);
+        for some in all.chunks(500) {
+            engine.add(&filter, some).await.unwrap();
+        }
+        assert!(filter.stats().layers > 3, "{:?}", filter.stats());
+        // Some come a second time, when there are more layers than at the first.
+        engine.add(&filter, &all[..2_000]).await.unwrap();
+        let (removed, kept): (Vec<_>, Vec<_>) =
+            all.iter().enumerate().partition(|(number, _)| number % 3 > 0);
+        for (number, key) in removed {
+            for _ in 0..if number < 2_000 { 2 } else { 1 } {
+                assert_eq!(engine.remove(&filter, &[*key]).await.unwrap().answers, [Some(true)], "{number}");
+            }
+        }
+        let kept: Vec<_> = kept.into_iter().map(|(_, key)| *key).collect();
+        assert_eq!(absent(&engine, &filter, &kept).await, 0);
+        for (number, key) in kept.iter().enumerate() {
+            for _ in 0..if number * 3 < 2_000 { 2 } else { 1 } {
+                assert_eq!(engine.remove(&filter, &[*key]).await.unwrap().answers, [Some(true)], "{number}");
+            }
+        }
+        assert_eq!(absent(&engine, &filter, &all).await, all.len(), "nothing is left");
     });
 }
 
