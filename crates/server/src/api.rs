@@ -17,14 +17,12 @@ mod fault;
 mod filters;
 mod keys;
 mod lines;
-#[cfg(test)]
-mod tests;
 mod tokens;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{FromRequest, Path, Request};
+use axum::extract::Request;
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
@@ -32,7 +30,10 @@ use serde::de::DeserializeOwned;
 
 use crate::node::Node;
 pub use caller::Peer;
-use fault::{Fault, Reply};
+use fault::Fault;
+
+/// The longest JSON that is read. Keys beyond it come as lines, or in several requests.
+const JSON_BYTES_MAX: usize = 16 << 20;
 
 /// The description that is served and tested against.
 pub const OPENAPI: &str = include_str!("api/openapi.json");
@@ -73,10 +74,18 @@ async fn describe() -> impl IntoResponse {
 
 /// The body of a request as JSON.
 async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
-    let bytes = axum::body::Bytes::from_request(request, &()).await.map_err(|rejection| {
-        Fault::of(rejection.status(), "body", rejection.body_text())
-    })?;
-    parse(&bytes)
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    if length
+        .and_then(|length| length.parse::<u64>().ok())
+        .is_some_and(|length| length > JSON_BYTES_MAX as u64)
+    {
+        return Err(Fault::too_large(JSON_BYTES_MAX));
+    }
+    match axum::body::to_bytes(request.into_body(), JSON_BYTES_MAX).await {
+        Ok(bytes) => parse(&bytes),
+        Err(error) if error.to_string().contains("length limit") => Err(Fault::too_large(JSON_BYTES_MAX)),
+        Err(error) => Err(Fault::invalid(format!("the body did not come: {error}"))),
+    }
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {

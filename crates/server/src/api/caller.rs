@@ -6,6 +6,8 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::header;
 use axum::http::request::Parts;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use umbel_core::engine::Handle;
 
 use super::fault::Fault;
@@ -50,14 +52,15 @@ impl FromRequestParts<Api> for Caller {
                 }
             }
         };
-        let user = user.ok_or_else(|| Fault::unauthorized("a bearer token, or a user and its password, is needed"))?;
+        let user =
+            user.ok_or_else(|| Fault::unauthorized("a bearer token, or a user and its password, is needed"))?;
         Ok(Self { node, user })
     }
 }
 
 /// A user of RESP with its password.
 fn basic(node: &Node, credentials: &str) -> Option<Arc<User>> {
-    let decoded = base64(credentials)?;
+    let decoded = BASE64_STANDARD.decode(credentials).ok()?;
     let colon = decoded.iter().position(|byte| *byte == b':')?;
     let name = std::str::from_utf8(&decoded[..colon]).ok()?;
     let login = node.acl.authenticate(name, &decoded[colon + 1..]).ok()?;

@@ -29,6 +29,11 @@ impl Fault {
         Self::of(StatusCode::BAD_REQUEST, "invalid", message)
     }
 
+    pub(super) fn too_large(most: usize) -> Self {
+        let message = format!("a body of more than {most} bytes; lines of text may be as long as they like");
+        Self::of(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    }
+
     pub(super) fn not_found(message: impl Into<String>) -> Self {
         Self::of(StatusCode::NOT_FOUND, "not_found", message)
     }

@@ -181,7 +181,9 @@ pub(super) async fn check(caller: Caller, Path(name): Path<String>, request: Req
         }
     }
     let keys = absent + maybe + unknown;
-    Ok(Json(json!({ "keys": keys, "absent": absent, "maybe": maybe, "unknown": unknown, "position": position })))
+    Ok(Json(
+        json!({ "keys": keys, "absent": absent, "maybe": maybe, "unknown": unknown, "position": position }),
+    ))
 }
 
 fn word(answer: Answer) -> &'static str {

@@ -107,7 +107,9 @@ pub(super) async fn create(caller: Caller, request: Request) -> Reply<impl IntoR
     let new: New = super::json(request).await?;
     let filters = new.filters.unwrap_or_else(|| "*".to_owned());
     if filters.len().max(new.note.len()) > TEXT_BYTES_MAX || filters.is_empty() || filters.contains(' ') {
-        return Err(Fault::invalid(format!("filters is a pattern without spaces, and it and the note are at most {TEXT_BYTES_MAX} bytes")));
+        return Err(Fault::invalid(format!(
+            "filters is a pattern without spaces, and it and the note are at most {TEXT_BYTES_MAX} bytes"
+        )));
     }
     forget_expired(&caller.node).await?;
     if caller.node.registry.list(FOLDER).await?.entries.len() >= TOKENS_MAX {
@@ -124,8 +126,8 @@ pub(super) async fn create(caller: Caller, request: Request) -> Reply<impl IntoR
         note: new.note,
     };
     let value = serde_json::to_vec(&kept).map_err(|error| Fault::invalid(error.to_string()))?;
-    let put = caller.node.registry.put(&format!("{FOLDER}{id}"), value.into(), Expected::Absent, None);
-    match put.await? {
+    let name = format!("{FOLDER}{id}");
+    match caller.node.registry.put(&name, value.into(), Expected::Absent, None).await? {
         Change::Done(_) => {}
         Change::Conflict(_) => return Err(Fault::unavailable("a token of that number was made meanwhile")),
     }
