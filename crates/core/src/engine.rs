@@ -267,8 +267,8 @@ impl Shared {
     /// Shows readers what a slot has of a filter.
     fn show(&self, slot: &Slot, filter: u64) -> Result<()> {
         let shard = slot.state.shard(filter);
-        let items = slot.stored.get(&filter).map_or(0, |stored| stored.items);
-        self.directory.show(slot.state.slot(), filter, shard.map(|shard| (shard, items)), |definition| {
+        let stored = slot.stored.get(&filter).map(|stored| stored.counts).unwrap_or_default();
+        self.directory.show(slot.state.slot(), filter, shard.map(|shard| (shard, stored)), |definition| {
             let secret = self.means.secret_for(&definition.spec);
             Hasher::new(definition.spec.family, secret).map_err(|error| Error::Invalid(error.to_string()))
         })

@@ -23,6 +23,16 @@ impl<'a> Fields<'a> {
 
     /// The content of a small file that begins with `magic` and a version, and ends with a checksum of all before it.
     pub(crate) fn checked(bytes: &'a [u8], what: &'a str, magic: [u8; 8], version: u16) -> Result<Self> {
+        Ok(Self::checked_version(bytes, what, magic, &[version])?.0)
+    }
+
+    /// The same where several versions are known, and which of them it is.
+    pub(crate) fn checked_version(
+        bytes: &'a [u8],
+        what: &'a str,
+        magic: [u8; 8],
+        known: &[u16],
+    ) -> Result<(Self, u16)> {
         let damaged =
             || Error::Corrupt(format!("{what}: bytes 0 to {}: the checksum does not match", bytes.len()));
         let (content, sum) = bytes.split_last_chunk::<SUM_BYTES>().ok_or_else(damaged)?;
@@ -30,10 +40,11 @@ impl<'a> Fields<'a> {
             return Err(damaged());
         }
         let mut fields = Self::new(content, what);
-        if fields.take()? != magic || fields.u16()? != version {
+        let (found, version) = (fields.take()?, fields.u16()?);
+        if found != magic || !known.contains(&version) {
             return Err(fields.corrupt("another kind of file, or a version that is not known here"));
         }
-        Ok(fields)
+        Ok((fields, version))
     }
 
     pub(crate) fn corrupt(&self, why: &str) -> Error {

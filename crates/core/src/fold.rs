@@ -3,6 +3,7 @@
 //! [`State::apply`] is the same in a node, a replica, a rebuild and a test. It depends on nothing but the state and the entry: no
 //! clock, no chance, no order of threads. Two states that folded the same entries are equal.
 
+mod counts;
 mod projection;
 mod sessions;
 mod shard;
@@ -17,6 +18,8 @@ use crate::definition::Definition;
 use crate::entry::{Entry, Operation, Request, SPREAD};
 use crate::log::Record;
 use crate::{Error, Position, Result};
+pub(crate) use counts::Counters;
+pub use counts::Counts;
 pub(crate) use projection::{Layer, Place};
 pub use projection::{Means, Projection};
 use sessions::{Known, Sessions};

@@ -94,6 +94,7 @@ proptest! {
         let mut state = folded(&records[..2]);
         let mut held: HashMap<(u64, u8), u64> = HashMap::new();
         let mut sessions: HashMap<u64, (u64, Outcome)> = HashMap::new();
+        let mut removed = 0;
         for ((filter, request, operation), record) in operations.iter().zip(&records[2..]) {
             let outcome = state.apply_record(record, &Archived::none()).unwrap();
             let last = sessions.get(&request.session).filter(|_| request.session != 0);
@@ -121,15 +122,25 @@ proptest! {
                         let count = held.entry((*filter, number(key))).or_default();
                         prop_assert!(*there || *count == 0, "what is there can be removed");
                         *count = count.saturating_sub(1);
+                        removed += u64::from(*there);
                     }
                 }
                 Operation::Remove(_) => prop_assert!(matches!(outcome, Outcome::Refused(_))),
-                Operation::Clear => held.retain(|(cleared, _), _| cleared != filter),
+                Operation::Clear => {
+                    held.retain(|(cleared, _), _| cleared != filter);
+                    removed = if *filter == COUNTING { 0 } else { removed };
+                }
                 _ => prop_assert_eq!(outcome, Outcome::Done),
             }
             for ((filter, number), count) in &held {
                 let shard = state.shard(*filter).unwrap();
                 prop_assert!(*count == 0 || shard.projection().unwrap().contains(key(*number)), "a key is absent");
+            }
+            for filter in [BLOOM, COUNTING] {
+                let counts = state.shard(filter).unwrap().projection().unwrap().counts();
+                let of_filter = held.iter().filter(|((of, _), _)| *of == filter);
+                prop_assert_eq!(counts.held, of_filter.map(|(_, count)| count).sum::<u64>());
+                prop_assert_eq!(counts.removed, if filter == COUNTING { removed } else { 0 });
             }
         }
     }

@@ -352,7 +352,7 @@ fn cut_array(projection: &Arc<Projection>, before: Stored) -> (Stored, Live) {
     });
     let stored = Stored {
         generation: projection.generation(),
-        items: projection.items(),
+        counts: projection.counts(),
         layers: layers.collect(),
         of: Arc::downgrade(projection),
     };

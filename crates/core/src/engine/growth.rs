@@ -12,7 +12,7 @@ use crate::archive::{Run, merged};
 use crate::budget::Reservation;
 use crate::definition::{Definition, Growth};
 use crate::entry::{Entry, Operation, Request};
-use crate::fold::{Layer, Means, Newest, Projection};
+use crate::fold::{Counts, Layer, Means, Newest, Projection};
 use crate::{Error, Result};
 
 /// Fingerprints that are folded into the next generation while nothing else happens in the lane: less than a millisecond.
@@ -134,7 +134,7 @@ impl Shared {
             }
             if let Some(newest) = shard.newest().filter(|newest| newest.len() <= LAST_FINGERPRINTS) {
                 next.take(newest);
-                shard.offer(Arc::new(next.finish(&definition, estimate)));
+                shard.offer(Arc::new(next.finish(&definition, Counts::of_items(estimate))));
                 // The log says where the switch is, so that it is the same one whenever the log is folded.
                 let switch =
                     Entry { filter, slot: number, request: Request::default(), operation: Operation::Switch };
@@ -159,7 +159,7 @@ impl Shared {
         next.take_all(&parts);
         let estimate = next.filter.stats().cardinality as u64;
         if let Some(shard) = slot.state.shard_mut(filter) {
-            shard.offer(Arc::new(next.finish(&definition, estimate)));
+            shard.offer(Arc::new(next.finish(&definition, Counts::of_items(estimate))));
         }
         Ok(())
     }
@@ -236,9 +236,9 @@ impl Next {
         }
     }
 
-    pub(super) fn finish(self, definition: &Definition, items: u64) -> Projection {
+    pub(super) fn finish(self, definition: &Definition, counts: Counts) -> Projection {
         let layer = Arc::new(Layer::adopt(self.filter, self.memory));
-        Projection::of(definition.generation, vec![layer], items)
+        Projection::of(definition.generation, vec![layer], counts)
     }
 }
 

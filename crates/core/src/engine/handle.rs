@@ -9,7 +9,7 @@ use umbel_filter::{Fingerprint, Hasher, Kind};
 
 use super::window::Live;
 use crate::definition::Definition;
-use crate::fold::{Layer, Projection, Shard};
+use crate::fold::{Counters, Counts, Layer, Projection, Shard};
 use crate::{Error, Result};
 
 /// How many keys ahead of the one that is looked up lines are asked for.
@@ -68,14 +68,14 @@ pub struct Handle {
 #[derive(Debug, Default)]
 struct Place {
     projection: ArcSwapOption<Projection>,
-    /// How many keys it holds while it is on disk.
-    items_on_disk: AtomicU64,
+    /// How many keys it has while it is on disk.
+    on_disk: Counters,
 }
 
 impl Place {
-    fn items(&self) -> u64 {
-        let resident = self.projection.load().as_ref().map(|projection| projection.items());
-        resident.unwrap_or_else(|| self.items_on_disk.load(Ordering::Relaxed))
+    fn counts(&self) -> Counts {
+        let resident = self.projection.load().as_ref().map(|projection| projection.counts());
+        resident.unwrap_or_else(|| self.on_disk.get())
     }
 }
 
@@ -263,9 +263,14 @@ impl Handle {
         self.room.load(Ordering::Relaxed)
     }
 
-    /// Keys that were removed since the arrays were built.
+    /// Adds less removals: a key counts as often as it was added. A window does not count them.
+    pub fn held(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.counts().held).sum()
+    }
+
+    /// Removals that took a key out, since the filter was made, cleared or built anew in its own size.
     pub fn removed(&self) -> u64 {
-        self.removals.load(Ordering::Relaxed)
+        self.shards.iter().map(|shard| shard.counts().removed).sum()
     }
 
     /// Whether the arrays that answer have room for so many more.
@@ -279,7 +284,7 @@ impl Handle {
 
     /// Counts anew from the shards.
     pub(super) fn recount(&self) {
-        self.items.store(self.shards.iter().map(Place::items).sum(), Ordering::Relaxed);
+        self.items.store(self.shards.iter().map(|shard| shard.counts().items).sum(), Ordering::Relaxed);
     }
 
     /// Bytes of the arrays that are in memory.
@@ -364,11 +369,11 @@ impl Directory {
         &self,
         slot: u16,
         id: u64,
-        shard: Option<(&Shard, u64)>,
+        shard: Option<(&Shard, Counts)>,
         hasher: impl FnOnce(&Definition) -> Result<Hasher>,
     ) -> Result<()> {
         let handle = self.numbered(id);
-        let Some((shard, items_on_disk)) = shard else {
+        let Some((shard, on_disk)) = shard else {
             if let Some(handle) = handle {
                 self.hide(slot, &handle);
             }
@@ -385,7 +390,7 @@ impl Directory {
                 definition.name
             )));
         };
-        place.items_on_disk.store(items_on_disk, Ordering::Relaxed);
+        place.on_disk.set(on_disk);
         handle.set_projection(place, shard.projection().cloned());
         let is_home = definition.home(self.slots) == slot;
         let before = is_home.then(|| handle.definition.swap(Arc::new(definition.clone())));
@@ -424,7 +429,7 @@ impl Directory {
 
     fn hide(&self, slot: u16, handle: &Arc<Handle>) {
         if let Some(place) = handle.shard(slot) {
-            place.items_on_disk.store(0, Ordering::Relaxed);
+            place.on_disk.set(Counts::default());
             handle.set_projection(place, None);
         }
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);

@@ -63,7 +63,12 @@ pub fn inspect(bytes: &[u8], name: &str) -> Result<BlobReport> {
         let stored = filters.into_iter().map(|filter| {
             let blocks = filter.stored.layers.iter().flat_map(|layer| layer.blocks.iter().flatten());
             let bytes = blocks.map(|block| u64::from(block.length)).sum();
-            StoredReport { id: filter.id, definition: filter.definition, items: filter.stored.items, bytes }
+            StoredReport {
+                id: filter.id,
+                definition: filter.definition,
+                items: filter.stored.counts.items,
+                bytes,
+            }
         });
         return Ok(BlobReport::Manifest { slot, number, position, runs, filters: stored.collect() });
     }

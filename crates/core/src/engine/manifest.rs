@@ -6,12 +6,15 @@ use std::sync::{Arc, Weak};
 use super::stored::{BlockAt, Stored, StoredLayer};
 use crate::definition::Definition;
 use crate::fields::{Fields, seal};
+use crate::fold::Counts;
 use crate::limits::{LAYERS_MAX, MANIFEST_BYTES_MAX};
 use crate::{Error, Position, Result};
 
 /// The first bytes of a manifest.
 pub const MAGIC: [u8; 8] = *b"\x89UMBMAN\n";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// The first version, which is still read. It has no count of adds and removals.
+const VERSION_WITHOUT_ADDS: u16 = 1;
 /// In place of a blob's number: the block is all zeros.
 const NOWHERE: u32 = u32::MAX;
 
@@ -69,7 +72,8 @@ impl Manifest {
             out.extend(filter.id.to_le_bytes());
             out.extend(filter.first_run.to_le_bytes());
             put_bytes(&mut out, &filter.definition.encode()?);
-            out.extend(filter.stored.items.to_le_bytes());
+            let Counts { items, held, removed } = filter.stored.counts;
+            [items, held, removed].iter().for_each(|count| out.extend(count.to_le_bytes()));
             out.extend(filter.stored.generation.to_le_bytes());
             put_list(&mut out, &filter.stored.layers, |out, layer| {
                 put_bytes(out, &layer.outline);
@@ -96,7 +100,8 @@ impl Manifest {
 
     /// Reads what [`encode`](Self::encode) gave; `name` is for messages.
     pub(super) fn decode(bytes: &[u8], name: &str) -> Result<Self> {
-        let mut fields = Fields::checked(bytes, name, MAGIC, VERSION)?;
+        let (mut fields, version) =
+            Fields::checked_version(bytes, name, MAGIC, &[VERSION_WITHOUT_ADDS, VERSION])?;
         let slot = fields.u16()?;
         fields.u32()?;
         let number = fields.u64()?;
@@ -110,7 +115,7 @@ impl Manifest {
                 id: fields.u64()?,
                 first_run: fields.u64()?,
                 definition: Definition::decode(take_bytes(fields)?)?,
-                stored: take_stored(fields, &names)?,
+                stored: take_stored(fields, version, &names)?,
             })
         })?;
         fields.end()?;
@@ -118,8 +123,13 @@ impl Manifest {
     }
 }
 
-fn take_stored(fields: &mut Fields<'_>, names: &[Arc<str>]) -> Result<Stored> {
-    let (items, generation) = (fields.u64()?, fields.u32()?);
+fn take_stored(fields: &mut Fields<'_>, version: u16, names: &[Arc<str>]) -> Result<Stored> {
+    let items = fields.u64()?;
+    let counts = match version {
+        VERSION_WITHOUT_ADDS => Counts::of_items(items),
+        _ => Counts { items, held: fields.u64()?, removed: fields.u64()? },
+    };
+    let generation = fields.u32()?;
     let layers = take_list(fields, |fields| {
         let outline = take_bytes(fields)?.to_vec();
         let blocks = take_list(fields, |fields| {
@@ -135,7 +145,7 @@ fn take_stored(fields: &mut Fields<'_>, names: &[Arc<str>]) -> Result<Stored> {
     if layers.len() > LAYERS_MAX {
         return Err(fields.corrupt("more layers than there can be"));
     }
-    Ok(Stored { generation, items, layers, of: Weak::new() })
+    Ok(Stored { generation, counts, layers, of: Weak::new() })
 }
 
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

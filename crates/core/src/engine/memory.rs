@@ -91,8 +91,8 @@ impl Shared {
         let loaded = match stored.load(&*self.blobs, &definition.name, &self.means).await {
             // The archive holds all that the array held.
             Err(Error::Corrupt(_)) if definition.retain && !definition.is_chain() => {
-                let items = stored.items;
-                self.project(filter, &definition, &slot.runs_of(filter)).await?.finish(&definition, items)
+                let counts = stored.counts;
+                self.project(filter, &definition, &slot.runs_of(filter)).await?.finish(&definition, counts)
             }
             loaded => loaded?,
         };
@@ -126,8 +126,9 @@ impl Shared {
             let Some(shard) = slot.state.shard(filter.id()) else { continue };
             let Some(projection) = shard.projection() else { continue };
             let changed = projection.take_dirty();
-            let clean =
-                changed.is_empty() && stored.is_of(projection) && shard.newest().is_none_or(Newest::is_empty);
+            // Where counters are stuck, an add changes nothing but the counts.
+            let same = stored.is_of(projection) && stored.counts == projection.counts();
+            let clean = changed.is_empty() && same && shard.newest().is_none_or(Newest::is_empty);
             projection.mark_dirty(changed);
             if clean {
                 if let Some(shard) = slot.state.shard_mut(filter.id()) {

@@ -10,7 +10,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use umbel_filter::{BLOCK_BYTES, Filter, block_sum};
 
 use crate::fields::Fields;
-use crate::fold::{Layer, Means, Place, Projection};
+use crate::fold::{Counts, Layer, Means, Place, Projection};
 use crate::{Error, Result};
 
 /// Bytes that are read from a blob at once: they are still in the cache when they are checked and loaded.
@@ -26,7 +26,7 @@ const BLOCK_HEADER_BYTES: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
     pub(super) generation: u32,
-    pub(super) items: u64,
+    pub(super) counts: Counts,
     pub(super) layers: Vec<StoredLayer>,
     /// What it is a copy of. That may have changed since, in blocks that are marked.
     pub(super) of: Weak<Projection>,
@@ -93,7 +93,7 @@ impl Stored {
         for layer in &self.layers {
             layers.push(Arc::new(layer.load(blobs, name, means).await?));
         }
-        Ok(Projection::of(self.generation, layers, self.items))
+        Ok(Projection::of(self.generation, layers, self.counts))
     }
 }
 

@@ -1,13 +1,14 @@
 //! A projection: the array of one generation of a shard, which answers lookups while it is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use umbel_filter::{Family, Filter, Fingerprint, Kind, Limits, Plan, Secret, Spec};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::cannot;
+use super::counts::{Counters, Counts};
 use crate::budget::{Budget, Reservation};
 use crate::definition::{Definition, Growth};
 use crate::limits::LAYERS_MAX;
@@ -42,8 +43,7 @@ impl Means {
 pub struct Projection {
     generation: u32,
     layers: Vec<Arc<Layer>>,
-    /// Keys that were new when they were added, less those that went.
-    items: AtomicU64,
+    counters: Counters,
     copying: AtomicBool,
     copy: Mutex<Copy>,
 }
@@ -69,20 +69,20 @@ impl Projection {
     /// An empty one for the definition.
     pub(crate) fn new(definition: &Definition, means: &Means) -> Result<Self> {
         if !definition.has_arrays() {
-            return Ok(Self::of(definition.generation, Vec::new(), 0));
+            return Ok(Self::of(definition.generation, Vec::new(), Counts::default()));
         }
         let grows = definition.growth != Growth::Fixed;
         let halved = !definition.retain && grows && !definition.is_chain();
         let error = if halved { definition.spec.error / 2.0 } else { definition.spec.error };
         let first = Layer::new(definition, Spec { error, ..definition.spec }, means)?;
-        Ok(Self::of(definition.generation, vec![Arc::new(first)], 0))
+        Ok(Self::of(definition.generation, vec![Arc::new(first)], Counts::default()))
     }
 
-    pub(crate) fn of(generation: u32, layers: Vec<Arc<Layer>>, items: u64) -> Self {
+    pub(crate) fn of(generation: u32, layers: Vec<Arc<Layer>>, counts: Counts) -> Self {
         Self {
             generation,
             layers,
-            items: AtomicU64::new(items),
+            counters: counts.into(),
             copying: AtomicBool::new(false),
             copy: Mutex::default(),
         }
@@ -99,7 +99,7 @@ impl Projection {
         let spec = Spec { capacity, error: error.max(umbel_filter::limits::ERROR_MIN), ..next.spec };
         let mut layers = self.layers.clone();
         layers.push(Arc::new(Layer::new(next, spec, means)?));
-        Ok(Self::of(next.generation, layers, self.items()))
+        Ok(Self::of(next.generation, layers, self.counts()))
     }
 
     /// Which size of the filter this is.
@@ -109,7 +109,12 @@ impl Projection {
 
     /// Keys that were new when they were added, less those that went.
     pub fn items(&self) -> u64 {
-        self.items.load(Ordering::Relaxed)
+        self.counts().items
+    }
+
+    /// How many keys it has.
+    pub fn counts(&self) -> Counts {
+        self.counters.get()
     }
 
     /// Elements at which a shard of a fixed filter is full. Some shards get more than others: six standard deviations let the
@@ -130,7 +135,10 @@ impl Projection {
     pub(super) fn follow(&self, old: &Self, shards: u32) {
         let overfull = old.items() > old.share(shards);
         let items = if overfull { old.items().max(self.items()) } else { old.items() };
-        self.items.store(items, Ordering::Relaxed);
+        let Counts { held, removed, .. } = old.counts();
+        // A generation of another size is no new beginning.
+        let anew = self.share(shards) == old.share(shards);
+        self.counters.set(Counts { items, held, removed: if anew { 0 } else { removed } });
     }
 
     /// Bytes of its arrays.
@@ -192,7 +200,7 @@ impl Projection {
             keys.iter().try_for_each(&mut insert)
         };
         let fresh = new.iter().filter(|new| **new).count() as u64;
-        self.items.fetch_add(fresh, Ordering::Relaxed);
+        self.counters.add(new.len() as u64, fresh);
         outcome
     }
 
@@ -205,8 +213,7 @@ impl Projection {
         // It cannot fail: only chains can, and they are not added to in this way.
         let _ = only.filter.insert_into(keys, new);
         let fresh = new.iter().filter(|new| **new).count() as u64;
-        // Whoever folds the slot is alone.
-        self.items.store(self.items() + fresh, Ordering::Relaxed);
+        self.counters.add(keys.len() as u64, fresh);
         Some(fresh)
     }
 
@@ -214,10 +221,8 @@ impl Projection {
     pub(super) fn remove(&self, key: Fingerprint) -> bool {
         let _copy = self.save_blocks(&[key]);
         let removed = self.filters().rev().any(|filter| filter.remove_fingerprint(key).unwrap_or(false));
-        if removed && !self.contains(key) {
-            let less = |items: u64| Some(items.saturating_sub(1));
-            // It always succeeds, because the closure always gives something.
-            let _ = self.items.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        if removed {
+            self.counters.remove(!self.contains(key));
         }
         removed
     }
@@ -327,7 +332,7 @@ impl Projection {
             }
             filter.merge_block(block, content)?;
         }
-        self.items.fetch_add(items, Ordering::Relaxed);
+        self.counters.add(items, items);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use umbel_filter::{Fingerprint, Kind};
 
+use super::counts::Counts;
 use super::projection::{Layer, Means, Projection};
 use super::tail::{Newest, Tail};
 use super::{Archived, Outcome};
@@ -229,7 +230,8 @@ impl Shard {
                 Err(error) => return Err(error),
             }
         }
-        self.projection = Some(Arc::new(Projection::of(self.definition.generation, layers, items)));
+        self.projection =
+            Some(Arc::new(Projection::of(self.definition.generation, layers, Counts::of_items(items))));
         self.next = None;
         Ok(Outcome::Done)
     }

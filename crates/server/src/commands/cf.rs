@@ -261,7 +261,7 @@ pub fn info(session: &mut Session, command: Command<'_>) -> Outcome {
         ("Size", filter.bytes()),
         ("Number of buckets", made.capacity.div_ceil(made.bucket_size.max(1))),
         ("Number of filters", 1),
-        ("Number of items inserted", filter.items()),
+        ("Number of items inserted", filter.held()),
         ("Number of items deleted", filter.removed()),
         ("Bucket size", made.bucket_size),
         ("Expansion rate", made.expansion),

@@ -1,31 +1,40 @@
-//! A real server in this process, and clients that speak bytes.
+//! A real server in this process, and clients that speak bytes: no library stands between a test and what is on the wire.
 
 // Each test uses what it needs of it.
-#![allow(dead_code, unreachable_pub, reason = "shared by several test programs")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "shared by several test programs")]
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod chance;
+mod client;
+mod value;
+
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use umbel_core::disk::{Disk, RealDisk};
+use umbel_core::disk::{Disk, MemoryDisk, RealDisk};
 use umbel_core::engine::{Engine, Settings};
 use umbel_core::log;
 use umbel_server::config::Config;
 use umbel_server::node::Node;
 use umbel_server::server::Server;
 
-/// How long a reply may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long nothing has to come before there is nothing.
-const SILENCE: Duration = Duration::from_millis(100);
+pub use chance::{Chance, number_or, seed};
+pub use client::{Client, encode};
+pub use value::Value;
 
-/// A server on a free port and a folder of its own. It ends when it is dropped.
+/// How long a reply may take on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Memory of a server that is to refuse what takes too much of it before the machine is in trouble.
+const SMALL_MEMORY_BYTES: u64 = 256 << 20;
+const SMALL_SEGMENT_BYTES: u64 = 4 << 20;
+
+/// A server on a free port. It ends when it is dropped, and its folder is removed.
 pub struct Running {
     pub node: Arc<Node>,
     server: Option<Server>,
+    /// Empty if its files are in memory.
     folder: PathBuf,
 }
 
@@ -43,17 +52,24 @@ pub fn start_in(folder: PathBuf) -> Running {
 pub fn start_with(folder: PathBuf, set: impl FnOnce(&mut Config)) -> Running {
     let mut config = Config::default();
     set(&mut config);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let engine = runtime.block_on(async {
-        let builder = Engine::builder(Settings::default());
-        builder.in_folder(&disk, &folder, &log::Settings::new(&folder)).expect("a folder").open().await
-    });
-    let engine = engine.expect("an engine");
-    engine.start().expect("threads");
-    let node = Arc::new(Node::new(engine, config, 2).expect("settings"));
-    let server = Server::start(&node, &[([127, 0, 0, 1], 0).into()], 2).expect("a server");
-    Running { node, server: Some(server), folder }
+    let log = log::Settings::new(&folder);
+    let mut running = Running::on(&disk, &folder, 2, Settings::default(), &log, config);
+    running.folder = folder;
+    running
+}
+
+/// Starts a server with little memory.
+pub fn start_small(threads: usize) -> Running {
+    let folder = new_folder();
+    let mut running = Running::small_on(&(Arc::new(RealDisk) as _), &folder, threads);
+    running.folder = folder;
+    running
+}
+
+/// Starts a server with little memory whose files are in memory too.
+pub fn start_in_memory(threads: usize) -> Running {
+    Running::small_on(&(Arc::new(MemoryDisk::default()) as _), Path::new("/data"), threads)
 }
 
 pub fn new_folder() -> PathBuf {
@@ -63,6 +79,32 @@ pub fn new_folder() -> PathBuf {
 }
 
 impl Running {
+    fn small_on(disk: &Arc<dyn Disk>, folder: &Path, threads: usize) -> Self {
+        let settings = Settings { memory_bytes: SMALL_MEMORY_BYTES, ..Settings::default() };
+        let log = log::Settings { segment_bytes: SMALL_SEGMENT_BYTES, ..log::Settings::new(folder) };
+        Self::on(disk, folder, threads, settings, &log, Config::default())
+    }
+
+    /// The one place where tests start a server.
+    fn on(
+        disk: &Arc<dyn Disk>,
+        folder: &Path,
+        threads: usize,
+        settings: Settings,
+        log: &log::Settings,
+        config: Config,
+    ) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let engine = runtime.block_on(async {
+            Engine::builder(settings).in_folder(disk, folder, log).expect("a folder").open().await
+        });
+        let engine = engine.expect("an engine");
+        engine.start().expect("threads");
+        let node = Arc::new(Node::new(engine, config, threads).expect("settings"));
+        let server = Server::start(&node, &[([127, 0, 0, 1], 0).into()], threads).expect("a server");
+        Self { node, server: Some(server), folder: PathBuf::new() }
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.server.as_ref().expect("it runs").addresses()[0]
@@ -97,120 +139,29 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.node.stop.stop();
-        if let Some(server) = self.server.take() {
-            let _ = server.join();
-        }
+        let ended = self.server.take().map(Server::join);
         self.node.engine.stop();
         if self.folder != Path::new("") {
+            // A background thread may still write; what is left is in the system's temporary folder.
             let _ = std::fs::remove_dir_all(&self.folder);
         }
-    }
-}
-
-/// A client that sends bytes and gets bytes.
-pub struct Client {
-    stream: TcpStream,
-    rest: Vec<u8>,
-}
-
-impl Client {
-    /// A client of any server.
-    pub fn to(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("a connection");
-        stream.set_nodelay(true).expect("an option");
-        Self { stream, rest: Vec::new() }
-    }
-
-    /// Sends bytes and waits for nothing.
-    pub fn write(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("bytes are sent");
-    }
-
-    /// Sends a line, and gives the one reply to it.
-    pub fn ask(&mut self, line: &str) -> String {
-        self.write(format!("{line}\r\n").as_bytes());
-        self.reply()
-    }
-
-    /// Sends words, and gives the one reply to them.
-    pub fn send(&mut self, words: &[&[u8]]) -> String {
-        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            bytes.extend_from_slice(word);
-            bytes.extend_from_slice(b"\r\n");
-        }
-        self.write(&bytes);
-        self.reply()
-    }
-
-    /// The next reply, whole.
-    pub fn reply(&mut self) -> String {
-        String::from_utf8_lossy(&self.reply_bytes()).into_owned()
-    }
-
-    /// The bytes of the next reply, which may be no text.
-    pub fn reply_bytes(&mut self) -> Vec<u8> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            if let Some(end) = end_of(&self.rest, 0) {
-                return self.rest.drain(..end).collect();
-            }
-            let got = self.read(until.saturating_duration_since(Instant::now()));
-            assert!(got, "no whole reply: {:?}", String::from_utf8_lossy(&self.rest));
+        // A test that failed has said why.
+        if !std::thread::panicking() {
+            ended.transpose().expect("all loops end well");
         }
     }
-
-    /// Whether nothing comes for a while.
-    pub fn is_silent(&mut self) -> bool {
-        self.rest.is_empty() && !self.read(SILENCE) && self.rest.is_empty()
-    }
-
-    /// Whether the server has ended the connection and sent nothing more.
-    pub fn is_closed(&mut self) -> bool {
-        self.stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-        let mut byte = [0];
-        self.rest.is_empty() && matches!(self.stream.read(&mut byte), Ok(0) | Err(_))
-    }
-
-    /// Reads something; not, if nothing comes.
-    fn read(&mut self, patience: Duration) -> bool {
-        let patience = patience.max(Duration::from_millis(1));
-        self.stream.set_read_timeout(Some(patience)).expect("an option");
-        let mut buffer = [0; 16 << 10];
-        match self.stream.read(&mut buffer) {
-            Ok(bytes) => {
-                self.rest.extend_from_slice(&buffer[..bytes]);
-                bytes > 0
-            }
-            Err(_) => false,
-        }
-    }
-}
-
-/// Where the reply at a place ends, if all of it is there.
-fn end_of(bytes: &[u8], at: usize) -> Option<usize> {
-    let line = bytes.get(at..)?.windows(2).position(|two| two == b"\r\n")?;
-    let after = at + line + 2;
-    let number = || std::str::from_utf8(&bytes[at + 1..at + line]).ok()?.parse::<i64>().ok();
-    let children = match bytes[at] {
-        b'$' | b'=' => {
-            let Ok(length) = usize::try_from(number()?) else { return Some(after) };
-            return (bytes.len() >= after + length + 2).then_some(after + length + 2);
-        }
-        b'*' | b'~' | b'>' => number()?,
-        b'%' => 2 * number()?,
-        _ => 0,
-    };
-    let mut end = after;
-    for _ in 0..children {
-        end = end_of(bytes, end)?;
-    }
-    Some(end)
 }
 
 /// The value of a field in what INFO gives.
 pub fn field<'a>(info: &'a str, name: &str) -> &'a str {
     let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     found.unwrap_or_else(|| panic!("no field {name} in {info}"))
+}
+
+/// Bytes of this process that are in memory.
+pub fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or_default()
+        << 10
 }
