@@ -1,6 +1,6 @@
 //! Redis clients against a real server, and what they say of it.
 
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ const NEEDS: [Need; 5] = [
 
 const PROGRAMS: &str = "crates/server/tests/clients";
 const REDIS_PY: &str = "redis==8.1.0";
+const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 const NODE: [&str; 2] = ["redis@6.3.1", "ioredis@6.0.0"];
 /// The newest, and the newest for the Go of Debian's packages.
 const GO_REDIS: [&str; 2] = ["v9.23.0", "v9.7.3"];
@@ -27,24 +28,26 @@ const JEDIS: &str = "6.2.0";
 struct Server {
     process: Child,
     port: u16,
+    http_port: u16,
     folder: PathBuf,
 }
 
 impl Server {
     /// The one place where the chores start a server; `kills.py` has its own, since it kills it.
-    fn start(binary: &Path) -> Result<Self, Failure> {
+    fn start(binary: &Path, more: &[&str]) -> Result<Self, Failure> {
         let folder = std::env::temp_dir().join(format!("umbel-clients-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        let port = free_port()?;
+        let [port, http_port] = free_ports()?;
         let log = std::fs::File::create(folder.join("server.log"))?;
         let mut server = Command::new(binary);
         server
             .arg("serve")
-            .args(["--port", &port.to_string(), "--http-port", "0"])
+            .args(["--port", &port.to_string(), "--http-port", &http_port.to_string()])
+            .args(more)
             .arg("--data")
             .arg(folder.join("data"));
         let process = server.current_dir(&folder).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let mut server = Self { process, port, folder };
+        let mut server = Self { process, port, http_port, folder };
         let end = Instant::now() + Duration::from_secs(30);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if server.process.try_wait()?.is_some() || Instant::now() > end {
@@ -73,12 +76,15 @@ impl Drop for Server {
     }
 }
 
-/// A port under those that the system gives to clients by itself.
-fn free_port() -> Result<u16, Failure> {
+/// Ports under those that the system gives to clients by itself.
+fn free_ports() -> Result<[u16; 2], Failure> {
     let start = 20_000 + (std::process::id() % 12_000) as u16;
-    let mut ports = (start..32_768).chain(20_000..start);
-    let free = ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
-    free.ok_or_else(|| "no port is free".into())
+    let ports = (start..32_768).chain(20_000..start);
+    let mut free = ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    match (free.next(), free.next()) {
+        (Some(one), Some(other)) => Ok([one, other]),
+        _ => Err("no port is free".into()),
+    }
 }
 
 /// What a client's checks came to.
@@ -113,7 +119,7 @@ const ALL: [Program; 6] = [
 /// Runs every client against one server, and prints what came of it.
 pub(crate) fn run() -> Result<(), Failure> {
     install(&NEEDS)?;
-    let mut server = Server::start(&binary()?)?;
+    let mut server = Server::start(&binary()?, &[])?;
     let mut rows = Vec::new();
     let mut troubles = Vec::new();
     for program in &ALL {
@@ -155,6 +161,22 @@ pub(crate) fn kills(rounds: u64) -> Result<(), Failure> {
     step::run("kills under load", line.arg(binary()?).arg(rounds.to_string()))
 }
 
+/// Everything that the description of the HTTP API allows, and much that it does not, sent to a real server.
+pub(crate) fn api() -> Result<(), Failure> {
+    let environment = python_environment()?;
+    let mut install = Command::new(environment.join("bin/pip"));
+    step::run(SCHEMATHESIS, install.args(["install", "--quiet", SCHEMATHESIS]))?;
+    // Any size may be asked for; what is too large is to be refused and not to fill the machine.
+    let mut server = Server::start(&binary()?, &["--memory", "2GiB"])?;
+    let mut line = Command::new(environment.join("bin/schemathesis"));
+    line.arg("run").arg(format!("http://127.0.0.1:{}/v1/openapi.json", server.http_port));
+    line.args(["--max-examples", "50", "--continue-on-failure", "--no-color"]);
+    // Which options fit together is more than a schema can say: a valid request may still be refused.
+    line.args(["--exclude-checks", "positive_data_acceptance"]).current_dir(&server.folder);
+    step::run("HTTP API by its description", &mut line)?;
+    if server.is_running() { Ok(()) } else { Err(format!("the server has ended: {}", server.said()).into()) }
+}
+
 fn binary() -> Result<PathBuf, Failure> {
     step::run("build umbel", &mut command("cargo build --release -p umbel"))?;
     let metadata = output(&mut command("cargo metadata --format-version 1 --no-deps"))?;
@@ -170,12 +192,17 @@ fn packages(name: &str) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-fn prepare_python() -> Result<(), Failure> {
+/// The environment of all Python programs.
+pub(crate) fn python_environment() -> Result<PathBuf, Failure> {
     let environment = root().join("target/python");
     if !environment.join("bin/python").exists() {
         step::run("Python environment", command("python3 -m venv").arg(&environment))?;
     }
-    let mut install = Command::new(environment.join("bin/pip"));
+    Ok(environment)
+}
+
+fn prepare_python() -> Result<(), Failure> {
+    let mut install = Command::new(python_environment()?.join("bin/pip"));
     step::run(REDIS_PY, install.args(["install", "--quiet", REDIS_PY]))
 }
 

@@ -26,6 +26,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     languages()?;
     connections()?;
     clients::run()?;
+    clients::api()?;
     clients::kills(KILLS)?;
     servers()?;
     interleavings()?;
@@ -49,10 +50,7 @@ pub(crate) fn torture(kills: u64, rounds: u64) -> Result<(), Failure> {
 
 /// Filters go to Java, Python and Go and back.
 fn languages() -> Result<(), Failure> {
-    let environment = root().join("target/python");
-    if !environment.join("bin/python").exists() {
-        step::run("Python environment", command("python3 -m venv").arg(&environment))?;
-    }
+    let environment = clients::python_environment()?;
     let mut install = Command::new(environment.join("bin/pip"));
     let packages = ["bloomfilter-py==2.0.0", "prometheus-client==0.26.0"];
     step::run("Python packages", install.args(["install", "--quiet"]).args(packages))?;

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
+use umbel_core::clock::SystemClock;
 use umbel_core::disk::{Disk, RealDisk};
 use umbel_core::engine::Engine;
 use umbel_core::log;
+use umbel_core::registry::EmbeddedRegistry;
 use umbel_server::chores::Chores;
 use umbel_server::config::{Config, Format};
 use umbel_server::logging;
@@ -72,7 +74,9 @@ async fn serve(config: Config, chores: &Chores) -> Result<ExitCode, Box<dyn Erro
         }
     };
     engine.start()?;
-    let node = Arc::new(Node::new(engine, config, loops)?);
+    let registry =
+        EmbeddedRegistry::open(Arc::new(RealDisk), &config.data, Arc::new(SystemClock::default()))?;
+    let node = Arc::new(Node::new(engine, config, loops)?.with_registry(Arc::new(registry)));
     let server = Server::open(&node, &doors, loops)?;
     chores.watch(&node, tls.as_ref());
     banner(&node, &server, chores, loops, begun.elapsed());
@@ -137,7 +141,7 @@ fn banner(node: &Node, server: &Server, chores: &Chores, loops: usize, took: Dur
             bytes(node.engine.budget().used().into())
         ),
         format!("  RESP  {}", listed(server.addresses())),
-        format!("  HTTP  {}  (/healthz, /readyz, /metrics)", listed(chores.addresses())),
+        format!("  HTTP  {}  (/v1, /healthz, /readyz, /metrics)", listed(chores.addresses())),
         format!(
             "  data  {}  (durability {}, memory {}, {loops} event loops)",
             config.data.display(),

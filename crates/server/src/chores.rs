@@ -9,13 +9,15 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
 
-use crate::http;
 use crate::metrics::{Collect, Kind, Page, Registry};
 use crate::names::key_of;
 use crate::node::{Node, Stop};
 use crate::tls::Tls;
+use crate::{api, http};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Threads for requests.
+const HTTP_THREADS: usize = 2;
 
 /// A thread that tells health and metrics, from before the engine is there until after the server has ended.
 #[derive(Debug)]
@@ -36,7 +38,11 @@ impl Chores {
     /// Begins to tell that the server is not ready yet.
     pub fn start(addresses: &[SocketAddr]) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(HTTP_THREADS)
+            .thread_name("http")
+            .enable_all()
+            .build()?;
         let registry = Arc::new(Registry::default().with(Arc::clone(&shared)));
         let mut bound = Vec::new();
         for address in addresses {
@@ -46,7 +52,8 @@ impl Chores {
             let listener = std::net::TcpListener::bind(address).map_err(named)?;
             listener.set_nonblocking(true)?;
             bound.push(listener.local_addr()?);
-            let router = http::router(Arc::clone(&shared) as Arc<dyn http::Node>, Arc::clone(&registry));
+            let router = http::router(Arc::clone(&shared) as Arc<dyn http::Node>, Arc::clone(&registry))
+                .merge(api::router(Arc::clone(&shared) as Arc<dyn api::Nodes>));
             let stopped = Arc::clone(&shared);
             let listener = {
                 let _inside = runtime.enter();
@@ -123,6 +130,12 @@ fn end_idle(node: &Node) {
     let now = node.now();
     let idle = |client: &&Arc<crate::clients::Client>| client.idle(now) > most && !client.is_watching();
     node.clients.all().iter().filter(idle).for_each(|client| client.kill());
+}
+
+impl api::Nodes for Shared {
+    fn node(&self) -> Result<Arc<Node>, String> {
+        self.node.get().cloned().ok_or_else(|| "recovering".to_owned())
+    }
 }
 
 impl http::Node for Shared {

@@ -9,6 +9,7 @@
 //! Strangers may reach this port, so everything about a connection has a limit: how many there are, how long a request
 //! may take to come, how long it may be, and how long its answer may take to go.
 
+mod patience;
 #[cfg(test)]
 mod tests;
 
@@ -16,11 +17,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -29,7 +31,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::api::Peer;
 use crate::metrics::{CONTENT_TYPE, Registry};
+use patience::{Patient, patient_body};
 
 /// What the door asks the node.
 pub trait Node: Send + Sync + 'static {
@@ -51,11 +55,11 @@ pub struct Limits {
     pub connections_max: usize,
     /// The head of a request has to be there within this time, the first and every next one.
     pub head_timeout: Duration,
-    /// A connection is closed after this time, whatever it does.
-    pub connection_timeout: Duration,
+    /// A client that sends no more of its body for so long, or reads no more of an answer, is cut off.
+    pub stall_timeout: Duration,
     /// The head of a request.
     pub head_bytes_max: usize,
-    /// The body of a request.
+    /// The body of a request that is not taken as it comes.
     pub body_bytes_max: usize,
     /// After a stop signal, answers under way get this long.
     pub stop_timeout: Duration,
@@ -66,7 +70,7 @@ impl Default for Limits {
         Self {
             connections_max: 256,
             head_timeout: Duration::from_secs(10),
-            connection_timeout: Duration::from_secs(60),
+            stall_timeout: Duration::from_secs(30),
             head_bytes_max: 16 << 10,
             body_bytes_max: 1 << 20,
             stop_timeout: Duration::from_secs(5),
@@ -107,7 +111,10 @@ pub async fn serve(
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let router = router.layer(DefaultBodyLimit::max(limits.body_bytes_max));
+    let patience = limits.stall_timeout;
+    let patient = move |request: Request| async move { request.map(|body| patient_body(body, patience)) };
+    let router =
+        router.layer(DefaultBodyLimit::max(limits.body_bytes_max)).layer(middleware::map_request(patient));
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let (stopping, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -124,8 +131,8 @@ pub async fn serve(
             accepted = listener.accept() => accepted,
         };
         while connections.try_join_next().is_some() {}
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, or a client that has gone: neither is a reason to end, nor to spin.
                 tracing::warn!(%error, "no HTTP connection");
@@ -133,7 +140,8 @@ pub async fn serve(
                 continue;
             }
         };
-        let connection = connection(stream, router.clone(), limits.clone(), stopped.clone());
+        let connection =
+            connection(stream, router.clone().layer(Extension(Peer(peer))), limits.clone(), stopped.clone());
         connections.spawn(async move {
             connection.await;
             drop(place);
@@ -152,6 +160,7 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, mut stopp
         .header_read_timeout(limits.head_timeout)
         .max_buf_size(limits.head_bytes_max.max(8192))
         .half_close(false);
+    let stream = Patient::new(stream, limits.stall_timeout);
     let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(served);
     let conversation = async {
@@ -161,9 +170,7 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, mut stopp
         }
         served.await
     };
-    match timeout(limits.connection_timeout, conversation).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection ended"),
-        Err(_) => tracing::debug!("an HTTP connection took too long"),
+    if let Err(error) = conversation.await {
+        tracing::debug!(%error, "an HTTP connection ended");
     }
 }

@@ -1,4 +1,4 @@
-//! The doors of Umbel: RESP for every Redis client, HTTP for health and metrics.
+//! The doors of Umbel: RESP for every Redis client; HTTP for everybody else, for health and for metrics.
 //!
 //! ```text
 //!  socket --connection--> parser --session--> commands --> engine
@@ -16,13 +16,15 @@
 //! | [`acl`] | Redis's users: who may do what |
 //! | [`config`] | every setting, where its value came from, and Redis's `CONFIG` |
 //! | [`tls`] | certificates, read again when they change |
-//! | [`http`] | health and metrics |
+//! | [`http`] | connections of HTTP, health and metrics |
+//! | [`api`] | filters and their keys over HTTP |
 //! | [`metrics`] | what is counted, and Prometheus's page |
 //! | [`glob`] | Redis's patterns |
 //! | [`digest`] | passwords as they are kept |
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod acl;
+pub mod api;
 mod batch;
 pub mod chores;
 pub mod clients;
@@ -36,6 +38,7 @@ pub mod http;
 mod latency;
 mod loading;
 pub mod logging;
+mod making;
 pub mod metrics;
 mod names;
 pub mod node;

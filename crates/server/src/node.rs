@@ -6,7 +6,9 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Mutex, watch};
+use umbel_core::clock::SystemClock;
 use umbel_core::engine::Engine;
+use umbel_core::registry::{EmbeddedRegistry, Registry};
 use umbel_filter::Family;
 
 use crate::acl::{self, Acl};
@@ -39,6 +41,8 @@ const PROTECTED: &str = "-DENIED Umbel runs in protected mode: no password is se
 pub struct Node {
     /// The filters.
     pub engine: Arc<Engine>,
+    /// What all must agree on besides: tokens.
+    pub registry: Arc<dyn Registry>,
     /// How the server is run.
     pub config: Live,
     /// Who may do what.
@@ -154,6 +158,7 @@ impl Node {
         counts.last_save.store(unix_time().as_secs(), Ordering::Relaxed);
         Ok(Self {
             engine: Arc::new(engine),
+            registry: Arc::new(EmbeddedRegistry::in_memory(Arc::new(SystemClock::default()))),
             config: Live::new(config),
             acl,
             metrics: Metrics::new(table::TABLE.iter().map(|row| row.name), loops),
@@ -173,6 +178,11 @@ impl Node {
             work,
             unique: (0..UNIQUE_LOCKS).map(|_| Mutex::default()).collect(),
         })
+    }
+
+    /// The same with a registry that outlives the process.
+    pub fn with_registry(self, registry: Arc<dyn Registry>) -> Self {
+        Self { registry, ..self }
     }
 
     /// The time, for measuring.

@@ -3,22 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbel_core::definition::{Growth, Window};
-use umbel_core::engine::{Answer, Handle, NewFilter, Sharding, Written};
+use umbel_core::engine::{Answer, Handle, Written};
 use umbel_core::entry::Request;
-use umbel_filter::{Counter, Fingerprint, Kind, Layout, Spec};
+use umbel_filter::Fingerprint;
 
 use super::arguments::{Words, float, is, text, unsigned};
-use super::{Outcome, Refusal, bf};
+use super::{Outcome, bf};
+use crate::making::Making;
 use crate::names::{key_of, name_of};
-use crate::node::unix_time;
 use crate::resp::Command;
 use crate::session::Session;
 use crate::token;
 use crate::work::beside;
 
-/// Buckets of a window, if nobody says.
-const WINDOW_BUCKETS: u32 = 24;
 /// How often somebody looks who waits for a position.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -73,110 +70,19 @@ pub(super) async fn create(session: &mut Session, command: Command<'_>) -> Outco
     let key = command.get(1);
     let capacity = unsigned(command.get(2)).ok_or("ERR bad capacity")?;
     let error = float(command.get(3)).ok_or("ERR bad error rate")?;
-    let defaults = session.node.defaults();
-    let mut new = NewFilter::new(name_of(key), Spec::bloom(capacity, error).family(defaults.family));
-    let mut family = None;
-    let (mut length, mut buckets) = (None, None);
+    let mut making = Making::new(capacity, error, session.node.defaults());
     let mut words = Words::from(command, 4);
     while let Some(word) = words.next() {
         if is(word, "NONSCALING") {
-            new.growth = Growth::Fixed;
+            making.is_fixed();
             continue;
         }
         let option = String::from_utf8_lossy(word).to_uppercase();
         let value = words.next().and_then(text).ok_or_else(|| format!("ERR {option} takes a value"))?;
-        let lower = value.to_lowercase();
-        let unknown = || Refusal::from(format!("ERR {option} {value}: see UMBEL.HELP"));
-        match &option[..] {
-            "KIND" => new.spec.kind = kind(&lower).ok_or_else(unknown)?,
-            "FAMILY" => family = Some(lower.parse()?),
-            "LAYOUT" => new.spec.layout = layout(&lower, defaults.expansion).ok_or_else(unknown)?,
-            "EXPANSION" => new.growth = growth(&lower).ok_or_else(unknown)?,
-            "RETAIN" => new.retain = yes_or_no(&lower).ok_or_else(unknown)?,
-            "SHARDS" => new.sharding = sharding(&lower).ok_or_else(unknown)?,
-            "EXPIRE" => {
-                let seconds: u64 = lower.parse().map_err(|_| unknown())?;
-                new.expires =
-                    Some((unix_time().as_millis() as u64).saturating_add(seconds.saturating_mul(1000)));
-            }
-            "WINDOW" => length = Some(milliseconds(&lower).ok_or_else(unknown)?),
-            "BUCKETS" => buckets = Some(lower.parse::<u32>().map_err(|_| unknown())?),
-            _ => return Err(format!("ERR unknown option {option}: see UMBEL.HELP").into()),
-        }
+        making.set(&option.to_lowercase(), value).map_err(|why| format!("ERR {why}: see UMBEL.HELP"))?;
     }
-    new.spec.family = family.or(new.spec.layout.required_family()).unwrap_or(defaults.family);
-    if let (Layout::RedisBloom { expansion }, growth) = (&mut new.spec.layout, new.growth) {
-        *expansion = match growth {
-            Growth::Fixed => None,
-            Growth::Percent(percent) => Some(percent / 100),
-        };
-        // RedisBloom's own arrays are what the filter is; its keys cannot be kept besides.
-        new.retain = false;
-    }
-    new.window = match (length, buckets) {
-        (None, None) => None,
-        (None, Some(_)) => return Err("ERR BUCKETS goes with WINDOW".into()),
-        (Some(length_ms), buckets) => Some(Window { length_ms, buckets: buckets.unwrap_or(WINDOW_BUCKETS) }),
-    };
-    new.spec.check()?;
+    let new = making.finish(&name_of(key)).map_err(|why| format!("ERR {why}"))?;
     bf::create(session, key, new).await
-}
-
-/// `24h`, `15m`, `90s`, `500ms`, `7d`.
-fn milliseconds(text: &str) -> Option<u64> {
-    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit {
-        "ms" => 1,
-        "s" | "" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
-}
-
-fn kind(text: &str) -> Option<Kind> {
-    Some(match text {
-        "bloom" => Kind::Bloom,
-        "counting" => Kind::Counting(Counter::Nibble),
-        "counting8" => Kind::Counting(Counter::Byte),
-        _ => return None,
-    })
-}
-
-fn layout(text: &str, expansion: u32) -> Option<Layout> {
-    Some(match text {
-        "blocked" => Layout::Blocked,
-        "guava" => Layout::Guava,
-        "redisbloom" => Layout::RedisBloom { expansion: Some(expansion) },
-        "redisson" => Layout::Redisson,
-        _ => return None,
-    })
-}
-
-/// `2` or `1.5`: how many times larger.
-fn growth(text: &str) -> Option<Growth> {
-    let times: f64 = text.parse().ok().filter(|times| (1.1..=32_768.0).contains(times))?;
-    Some(Growth::Percent((times * 100.0).round() as u32))
-}
-
-fn yes_or_no(text: &str) -> Option<bool> {
-    match text {
-        "yes" | "true" | "1" => Some(true),
-        "no" | "false" | "0" => Some(false),
-        _ => None,
-    }
-}
-
-fn sharding(text: &str) -> Option<Sharding> {
-    Some(match text {
-        "auto" => Sharding::BySize,
-        "one" => Sharding::Whole,
-        "all" => Sharding::Everywhere,
-        _ => return None,
-    })
 }
 
 /// Options before `ITEMS`, each with a value, and where the items begin.

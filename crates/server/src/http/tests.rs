@@ -69,9 +69,8 @@ async fn health_readiness_and_metrics_are_told() {
 #[tokio::test]
 async fn slow_and_large_requests_are_cut_off() {
     let head_timeout = Duration::from_millis(200);
-    let connection_timeout = Duration::from_millis(600);
-    let world =
-        world(Limits { head_timeout, connection_timeout, body_bytes_max: 100, ..Limits::default() }).await;
+    let stall_timeout = Duration::from_millis(600);
+    let world = world(Limits { head_timeout, stall_timeout, body_bytes_max: 100, ..Limits::default() }).await;
     let begun = Instant::now();
     for request in [
         "",

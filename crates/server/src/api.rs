@@ -1,0 +1,93 @@
+//! The HTTP API: filters and their keys as JSON, for everybody who has no Redis client at hand.
+//!
+//! | path | does |
+//! | --- | --- |
+//! | `GET, POST /v1/filters` | lists filters, makes one |
+//! | `GET, DELETE /v1/filters/{name}` | describes a filter, drops it |
+//! | `POST /v1/filters/{name}/add`, `check`, `remove` | keys: a JSON array, or lines of text without limit |
+//! | `POST /v1/filters/{name}/verify` | how often keys were added, exactly |
+//! | `POST /v1/filters/{name}/resize`, `merge`, `clear` | another size, other filters' keys, no keys |
+//! | `GET, POST /v1/tokens`, `DELETE /v1/tokens/{id}` | who may do what, until when |
+//! | `GET /v1/openapi.json` | all of this, for programs |
+//!
+//! Users and their rights are those of RESP: a request may do what the command that does the same may.
+
+mod caller;
+mod fault;
+mod filters;
+mod keys;
+mod lines;
+mod tokens;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::header;
+use axum::response::IntoResponse;
+use axum::routing::{delete, get, post};
+use serde::de::DeserializeOwned;
+
+use crate::node::Node;
+pub use caller::Peer;
+use fault::Fault;
+
+/// The longest JSON that is read. Keys beyond it come as lines, or in several requests.
+const JSON_BYTES_MAX: usize = 16 << 20;
+
+/// The description that is served and tested against.
+pub const OPENAPI: &str = include_str!("api/openapi.json");
+
+/// Gives the node once it is there.
+pub trait Nodes: Send + Sync + 'static {
+    /// The node, or why there is none yet.
+    fn node(&self) -> Result<Arc<Node>, String>;
+}
+
+/// What all requests share.
+#[derive(Clone)]
+struct Api(Arc<dyn Nodes>);
+
+/// The paths above.
+pub fn router(nodes: Arc<dyn Nodes>) -> Router {
+    Router::new()
+        .route("/v1/openapi.json", get(describe))
+        .route("/v1/filters", get(filters::list).post(filters::create))
+        .route("/v1/filters/{name}", get(filters::describe).delete(filters::drop))
+        .route("/v1/filters/{name}/resize", post(filters::resize))
+        .route("/v1/filters/{name}/merge", post(filters::merge))
+        .route("/v1/filters/{name}/clear", post(filters::clear))
+        .route("/v1/filters/{name}/add", post(keys::add))
+        .route("/v1/filters/{name}/remove", post(keys::remove))
+        .route("/v1/filters/{name}/check", post(keys::check))
+        .route("/v1/filters/{name}/verify", post(keys::verify))
+        .route("/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/v1/tokens/{id}", delete(tokens::revoke))
+        .fallback(async || Fault::not_found("there is nothing at this path"))
+        .method_not_allowed_fallback(async || Fault::method_not_allowed())
+        .with_state(Api(nodes))
+}
+
+async fn describe() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI)
+}
+
+/// The body of a request as JSON.
+async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    if length
+        .and_then(|length| length.parse::<u64>().ok())
+        .is_some_and(|length| length > JSON_BYTES_MAX as u64)
+    {
+        return Err(Fault::too_large(JSON_BYTES_MAX));
+    }
+    match axum::body::to_bytes(request.into_body(), JSON_BYTES_MAX).await {
+        Ok(bytes) => parse(&bytes),
+        Err(error) if error.to_string().contains("length limit") => Err(Fault::too_large(JSON_BYTES_MAX)),
+        Err(error) => Err(Fault::invalid(format!("the body did not come: {error}"))),
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(bytes).map_err(|error| Fault::invalid(format!("the body: {error}")))
+}

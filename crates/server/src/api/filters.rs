@@ -1,0 +1,219 @@
+//! Filters: made, listed, described, changed, dropped.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Query, Request};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use umbel_core::definition::Growth;
+use umbel_core::engine::Handle;
+
+use super::caller::Caller;
+use super::fault::{Fault, Reply};
+use crate::commands::table::Id;
+use crate::making::Making;
+use crate::names::{key_of, name_of};
+use crate::work::beside;
+
+/// Filters on a page of the list, if nobody says, and at most.
+const PAGE: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct New {
+    name: String,
+    capacity: u64,
+    error: f64,
+    kind: Option<String>,
+    family: Option<String>,
+    layout: Option<String>,
+    /// How many times larger it becomes when it is full; 1 if it takes no more then.
+    growth: Option<f64>,
+    retain: Option<bool>,
+    shards: Option<String>,
+    expire_seconds: Option<u64>,
+    window: Option<String>,
+    buckets: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Page {
+    #[serde(default)]
+    prefix: String,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Size {
+    capacity: Option<u64>,
+    error: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sources {
+    from: Vec<String>,
+}
+
+/// `GET /v1/filters`
+pub(super) async fn list(caller: Caller, page: Result<Query<Page>, QueryFault>) -> Reply {
+    let Query(page) = page.map_err(|rejection| Fault::invalid(rejection.body_text()))?;
+    caller.may(Id::UmbelList, &[])?;
+    let limit = page.limit.unwrap_or(PAGE);
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(Fault::invalid(format!("limit is 1 to {PAGE_MAX}")));
+    }
+    let filters = caller.node.engine.filters();
+    let mut shown = filters.iter().filter_map(|filter| {
+        let name = name(filter);
+        let wanted = name.starts_with(&page.prefix) && page.after.as_ref().is_none_or(|after| name > *after);
+        (wanted && caller.may(Id::UmbelStats, &[&name]).is_ok()).then(|| (name, filter))
+    });
+    let found: Vec<_> = shown.by_ref().take(limit).collect();
+    let next = shown.next().and(found.last()).map(|(name, _)| name.clone());
+    let described: Vec<Value> = found.iter().map(|(_, filter)| description(&caller, filter)).collect();
+    Ok(Json(json!({ "filters": described, "next": next })))
+}
+
+type QueryFault = axum::extract::rejection::QueryRejection;
+
+/// `POST /v1/filters`
+pub(super) async fn create(caller: Caller, request: Request) -> Reply<impl IntoResponse> {
+    let new: New = super::json(request).await?;
+    caller.may(Id::UmbelCreate, &[&new.name])?;
+    if new.name.is_empty() {
+        return Err(Fault::invalid("a filter needs a name"));
+    }
+    let mut making = Making::new(new.capacity, new.error, caller.node.defaults());
+    let options = [
+        ("kind", new.kind),
+        ("family", new.family),
+        ("layout", new.layout),
+        ("retain", new.retain.map(|retain| retain.to_string())),
+        ("shards", new.shards),
+        ("expire", new.expire_seconds.map(|seconds| seconds.to_string())),
+        ("window", new.window),
+        ("buckets", new.buckets.map(|buckets| buckets.to_string())),
+    ];
+    for (option, value) in options {
+        if let Some(value) = value {
+            making.set(option, &value).map_err(Fault::invalid)?;
+        }
+    }
+    match new.growth {
+        Some(1.0) => making.is_fixed(),
+        Some(growth) => making.set("expansion", &growth.to_string()).map_err(Fault::invalid)?,
+        None => {}
+    }
+    let name = name_of(new.name.as_bytes());
+    let made = making.finish(&name).map_err(Fault::invalid)?;
+    match caller.node.engine.create(made).await {
+        Ok(filter) => {
+            let location = format!("/v1/filters/{}", escaped(&new.name));
+            Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(description(&caller, &filter))))
+        }
+        Err(_) if caller.node.engine.filter(&name).is_some() => {
+            Err(Fault::conflict(format!("there is a filter {} already", new.name.escape_debug())))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A name as it stands in a path.
+fn escaped(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let each = name.bytes().map(|byte| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    });
+    each.collect()
+}
+
+/// `GET /v1/filters/{name}`
+pub(super) async fn describe(caller: Caller, Path(name): Path<String>) -> Reply {
+    let filter = caller.filter(Id::UmbelStats, &name)?;
+    Ok(Json(description(&caller, &filter)))
+}
+
+/// `DELETE /v1/filters/{name}`
+pub(super) async fn drop(caller: Caller, Path(name): Path<String>) -> Reply<StatusCode> {
+    let filter = caller.filter(Id::Del, &name)?;
+    caller.node.engine.drop_filter(&filter).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST /v1/filters/{name}/resize`
+pub(super) async fn resize(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
+    let filter = caller.filter(Id::UmbelResize, &name)?;
+    let size: Size = super::json(request).await?;
+    let spec = filter.definition().spec;
+    let (capacity, error) = (size.capacity.unwrap_or(spec.capacity), size.error.unwrap_or(spec.error));
+    if filter.items() > capacity {
+        return Err(Fault::conflict(format!(
+            "the filter holds {} items: a capacity of {capacity} is too small",
+            filter.items()
+        )));
+    }
+    let resized = Arc::clone(&filter);
+    beside(&caller.node, |node| async move { node.engine.resize(&resized, capacity, error).await }).await?;
+    Ok(Json(description(&caller, &filter)))
+}
+
+/// `POST /v1/filters/{name}/merge`
+pub(super) async fn merge(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
+    let into = caller.filter(Id::UmbelMerge, &name)?;
+    let sources: Sources = super::json(request).await?;
+    let from = sources.from.iter().map(|name| caller.filter(Id::UmbelStats, name));
+    let from = from.collect::<Result<Vec<_>, _>>()?;
+    let added = beside(&caller.node, |node| async move { node.engine.merge(&into, &from).await }).await?;
+    Ok(Json(json!({ "added": added })))
+}
+
+/// `POST /v1/filters/{name}/clear`
+pub(super) async fn clear(caller: Caller, Path(name): Path<String>) -> Reply {
+    let filter = caller.filter(Id::UmbelClear, &name)?;
+    caller.node.engine.clear(&filter).await?;
+    Ok(Json(description(&caller, &filter)))
+}
+
+fn name(filter: &Handle) -> String {
+    String::from_utf8_lossy(&key_of(&filter.definition().name)).into_owned()
+}
+
+fn description(caller: &Caller, filter: &Handle) -> Value {
+    let (stats, definition) = (filter.stats(), filter.definition());
+    let growth = match definition.growth {
+        Growth::Fixed => 1.0,
+        Growth::Percent(percent) => f64::from(percent) / 100.0,
+    };
+    json!({
+        "name": name(filter),
+        "kind": definition.spec.kind.to_string(),
+        "layout": definition.spec.layout.to_string(),
+        "family": definition.spec.family.to_string(),
+        "capacity": definition.spec.capacity,
+        "error": definition.spec.error,
+        "growth": growth,
+        "retain": definition.retain,
+        "expires_ms": definition.expires,
+        "window_ms": definition.window.map(|window| window.length_ms),
+        "buckets": definition.window.map(|window| window.buckets),
+        "items": stats.items,
+        "bytes": stats.bytes,
+        "fill": stats.fill,
+        "estimated_error": stats.estimated_error,
+        "generation": stats.generation,
+        "shards": stats.shards,
+        "layers": stats.layers,
+        "is_resident": stats.is_resident,
+        "is_growing": stats.is_growing,
+        "adds_per_second": caller.node.rates.adds_per_second(filter.id()),
+    })
+}

@@ -1,0 +1,203 @@
+//! Keys: added, asked for, removed.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Request};
+use axum::http::header;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use umbel_core::engine::{Answer, Handle, Token, Written};
+use umbel_core::entry;
+use umbel_filter::Fingerprint;
+
+use super::caller::Caller;
+use super::fault::{Fault, Reply};
+use super::lines::Lines;
+use crate::commands::table::Id;
+use crate::token;
+
+/// A key: text, or bytes in base64.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Key {
+    Text(String),
+    Bytes { base64: String },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    keys: Vec<Key>,
+    /// Whoever gives both may send the same request again: it has one effect and one answer.
+    session: Option<u64>,
+    sequence: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    keys: Vec<Key>,
+    /// A position that the answers have to include.
+    after: Option<String>,
+}
+
+/// What is done to keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Add,
+    Remove,
+}
+
+fn hashed(filter: &Handle, keys: Vec<Key>) -> Result<Vec<Fingerprint>, Fault> {
+    let hasher = filter.hasher();
+    keys.into_iter()
+        .map(|key| match key {
+            Key::Text(text) => Ok(hasher.fingerprint(text.as_bytes())),
+            Key::Bytes { base64 } => match BASE64_STANDARD.decode(&base64) {
+                Ok(bytes) => Ok(hasher.fingerprint(&bytes)),
+                Err(error) => Err(Fault::invalid(format!("a key that is no base64: {error}"))),
+            },
+        })
+        .collect()
+}
+
+/// Whether the body is lines of text and not JSON.
+fn is_text(request: &Request) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/plain"))
+}
+
+fn lines(caller: &Caller, request: Request) -> Lines {
+    Lines::new(request.into_body(), caller.node.limits(true).bulk_bytes_max)
+}
+
+/// `POST /v1/filters/{name}/add`
+pub(super) async fn add(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
+    change(&caller, &name, request, Change::Add).await
+}
+
+/// `POST /v1/filters/{name}/remove`
+pub(super) async fn remove(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
+    change(&caller, &name, request, Change::Remove).await
+}
+
+async fn change(caller: &Caller, name: &str, request: Request, change: Change) -> Reply {
+    let id = if change == Change::Add { Id::UmbelAdd } else { Id::UmbelRemove };
+    let filter = caller.filter(id, name)?;
+    if change == Change::Remove && !filter.is_erasable() {
+        return Err(Fault::conflict("keys can be removed from counting filters only"));
+    }
+    if is_text(&request) {
+        return change_lines(caller, &filter, lines(caller, request), change).await;
+    }
+    let Keys { keys, session, sequence } = super::json(request).await?;
+    let who = match (session, sequence) {
+        (None, None) => entry::Request::default(),
+        (Some(session @ 1..), Some(sequence)) => entry::Request { session, sequence },
+        _ => return Err(Fault::invalid("session, a number from 1, and sequence go together")),
+    };
+    let keys = hashed(&filter, keys)?;
+    let written = write(caller, &filter, &keys, who, change).await?;
+    let done = written.answers.iter().filter(|answer| **answer == Some(true)).count();
+    let mut reply = counted(keys.len() as u64, done as u64, &written.token, change);
+    reply["answers"] = json!(written.answers);
+    if let Some(why) = written.refused {
+        reply["refused"] = why.into();
+    }
+    Ok(Json(reply))
+}
+
+async fn change_lines(caller: &Caller, filter: &Arc<Handle>, mut lines: Lines, change: Change) -> Reply {
+    let (mut keys, mut taken, mut done) = (Vec::new(), 0, 0);
+    let mut position = Token::default();
+    loop {
+        keys.clear();
+        let more = lines.next(|line| keys.push(filter.hasher().fingerprint(line))).await;
+        if !more.map_err(|fault| fault.after(taken))? {
+            break;
+        }
+        let written = write(caller, filter, &keys, entry::Request::default(), change).await;
+        let written = written.map_err(|fault| fault.after(taken))?;
+        taken += written.answers.iter().flatten().count() as u64;
+        if let Some(why) = written.refused {
+            return Err(Fault::conflict(why).after(taken));
+        }
+        done += written.answers.iter().filter(|answer| **answer == Some(true)).count() as u64;
+        written.token.positions().for_each(|(partition, at)| position.see(partition, at));
+    }
+    Ok(Json(counted(taken, done, &position, change)))
+}
+
+async fn write(
+    caller: &Caller,
+    filter: &Arc<Handle>,
+    keys: &[Fingerprint],
+    who: entry::Request,
+    change: Change,
+) -> Result<Written, Fault> {
+    let engine = &caller.node.engine;
+    Ok(match change {
+        Change::Add => engine.add_as(filter, keys, who).await?,
+        Change::Remove => engine.remove_as(filter, keys, who).await?,
+    })
+}
+
+fn counted(keys: u64, done: u64, position: &Token, change: Change) -> Value {
+    let done_name = if change == Change::Add { "added" } else { "removed" };
+    json!({ "keys": keys, done_name: done, "position": token::to_text(position) })
+}
+
+/// `POST /v1/filters/{name}/check`
+pub(super) async fn check(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
+    let filter = caller.filter(Id::UmbelExists, &name)?;
+    let engine = &caller.node.engine;
+    // The position is taken before the answers, so they include it.
+    let position = token::to_text(&engine.token());
+    if !is_text(&request) {
+        let Asked { keys, after } = super::json(request).await?;
+        let bad = || Fault::invalid("after is no position");
+        let after = after.map(|text| token::from_text(text.as_bytes()).ok_or_else(bad)).transpose()?;
+        let keys = hashed(&filter, keys)?;
+        let answers = engine.contains(&filter, &keys, after.as_ref()).await?;
+        let words: Vec<&str> = answers.iter().map(|answer| word(*answer)).collect();
+        return Ok(Json(json!({ "answers": words, "position": position })));
+    }
+    let (mut lines, mut keys) = (lines(&caller, request), Vec::new());
+    let [mut absent, mut maybe, mut unknown] = [0_u64; 3];
+    loop {
+        keys.clear();
+        if !lines.next(|line| keys.push(filter.hasher().fingerprint(line))).await? {
+            break;
+        }
+        for answer in engine.contains(&filter, &keys, None).await? {
+            match answer {
+                Answer::Absent => absent += 1,
+                Answer::Maybe => maybe += 1,
+                Answer::Unknown => unknown += 1,
+            }
+        }
+    }
+    let keys = absent + maybe + unknown;
+    Ok(Json(
+        json!({ "keys": keys, "absent": absent, "maybe": maybe, "unknown": unknown, "position": position }),
+    ))
+}
+
+fn word(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Absent => "absent",
+        Answer::Maybe => "maybe",
+        Answer::Unknown => "unknown",
+    }
+}
+
+/// `POST /v1/filters/{name}/verify`
+pub(super) async fn verify(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
+    let filter = caller.filter(Id::UmbelVerify, &name)?;
+    let Asked { keys, .. } = super::json(request).await?;
+    let counts = caller.node.engine.verify(&filter, &hashed(&filter, keys)?).await?;
+    Ok(Json(json!({ "counts": counts })))
+}

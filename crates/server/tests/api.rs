@@ -1,0 +1,226 @@
+//! The HTTP API, as its users see it.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use common::{Running, start, start_with};
+use serde_json::{Value, json};
+use umbel_server::chores::Chores;
+
+/// A server with its HTTP door.
+struct Door {
+    running: Running,
+    chores: Chores,
+}
+
+impl Door {
+    fn open(running: Running) -> Self {
+        let chores = Chores::start(&[([127, 0, 0, 1], 0).into()]).expect("a port");
+        chores.watch(&running.node, None);
+        Self { running, chores }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.chores.addresses()[0]
+    }
+
+    /// Status, head and body of an answer.
+    fn ask(&self, method: &str, path: &str, head: &[&str], body: &[u8]) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(self.address()).expect("a connection");
+        let mut request = format!("{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n");
+        if !head.iter().any(|line| line.starts_with("content-length")) {
+            request.push_str(&format!("content-length: {}\r\n", body.len()));
+        }
+        head.iter().for_each(|line| request.push_str(&format!("{line}\r\n")));
+        stream.write_all(format!("{request}\r\n").as_bytes()).expect("sent");
+        stream.write_all(body).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, head.to_owned(), body.to_owned())
+    }
+
+    fn get(&self, path: &str) -> (u16, Value) {
+        let (status, _, body) = self.ask("GET", path, &[], b"");
+        (status, serde_json::from_str(&body).expect("JSON"))
+    }
+
+    fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        self.post_as(path, body, &[])
+    }
+
+    fn post_as(&self, path: &str, body: Value, head: &[&str]) -> (u16, Value) {
+        let head: Vec<&str> = head.iter().copied().chain(["content-type: application/json"]).collect();
+        let (status, _, answer) = self.ask("POST", path, &head, body.to_string().as_bytes());
+        (status, serde_json::from_str(&answer).expect("JSON"))
+    }
+
+    fn lines(&self, path: &str, lines: &[u8]) -> (u16, Value) {
+        let (status, _, answer) = self.ask("POST", path, &["content-type: text/plain"], lines);
+        (status, serde_json::from_str(&answer).expect("JSON"))
+    }
+
+    fn delete(&self, path: &str) -> u16 {
+        self.ask("DELETE", path, &[], b"").0
+    }
+}
+
+#[test]
+fn filters_are_made_described_changed_and_dropped() {
+    let door = Door::open(start());
+    let new = json!({ "name": "a/b c", "capacity": 1000, "error": 0.01, "kind": "counting", "growth": 1.5 });
+    let (status, head, body) =
+        door.ask("POST", "/v1/filters", &["content-type: application/json"], new.to_string().as_bytes());
+    assert_eq!(status, 201, "{body}");
+    assert!(head.to_lowercase().contains("location: /v1/filters/a%2fb%20c"), "{head}");
+    let made: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (&made["kind"], &made["growth"], &made["retain"]),
+        (&json!("counting"), &json!(1.5), &json!(true))
+    );
+    assert_eq!(door.post("/v1/filters", new).0, 409, "it is there");
+    // Redis clients see the same filter.
+    assert_eq!(door.running.connect().ask("CF.ADD \"a/b c\" x"), ":1\r\n");
+    assert_eq!(door.get("/v1/filters/a%2Fb%20c").1["items"], 1);
+
+    let (status, resized) = door.post("/v1/filters/a%2Fb%20c/resize", json!({ "capacity": 5000 }));
+    assert_eq!((status, &resized["capacity"], &resized["items"]), (200, &json!(5000), &json!(1)));
+    let (status, refused) = door.post("/v1/filters/a%2Fb%20c/resize", json!({ "capacity": 0 }));
+    assert_eq!(status, 409, "{refused}");
+
+    door.post("/v1/filters", json!({ "name": "b", "capacity": 1000, "error": 0.01, "kind": "counting" }));
+    door.post("/v1/filters/b/add", json!({ "keys": ["x", "y"] }));
+    let merged = door.post("/v1/filters/a%2Fb%20c/merge", json!({ "from": ["b"] }));
+    assert_eq!(merged.0, 200, "{}", merged.1);
+    let (_, checked) = door.post("/v1/filters/a%2Fb%20c/check", json!({ "keys": ["x", "y", "z"] }));
+    assert_eq!(checked["answers"], json!(["maybe", "maybe", "absent"]));
+    assert_eq!(door.post("/v1/filters/b/clear", json!({})).1["items"], 0);
+
+    let (_, page) = door.get("/v1/filters?limit=1");
+    assert_eq!((&page["filters"][0]["name"], &page["next"]), (&json!("a/b c"), &json!("a/b c")));
+    let (_, page) = door.get("/v1/filters?limit=1&after=a%2Fb%20c");
+    assert_eq!((&page["filters"][0]["name"], &page["next"]), (&json!("b"), &Value::Null));
+    assert_eq!(door.get("/v1/filters?prefix=z").1["filters"], json!([]));
+
+    assert_eq!(door.delete("/v1/filters/a%2Fb%20c"), 204);
+    assert_eq!(door.delete("/v1/filters/a%2Fb%20c"), 404);
+    assert_eq!(door.get("/v1/filters/a%2Fb%20c").0, 404);
+}
+
+#[test]
+fn keys_come_as_json_and_as_lines() {
+    let door = Door::open(start());
+    door.post("/v1/filters", json!({ "name": "c", "capacity": 100_000, "error": 1e-6, "kind": "counting" }));
+    let (status, added) =
+        door.post("/v1/filters/c/add", json!({ "keys": ["alice", { "base64": "/wA=" }, "alice"] }));
+    assert_eq!((status, &added["keys"], &added["answers"]), (200, &json!(3), &json!([true, true, false])));
+    assert_eq!(door.running.connect().ask("CF.EXISTS c \"\\xff\\x00\""), ":1\r\n");
+    // What was acknowledged is seen by whoever asks for its position.
+    let after = added["position"].as_str().unwrap();
+    let (_, checked) = door.post("/v1/filters/c/check", json!({ "keys": ["alice", "bob"], "after": after }));
+    assert_eq!(checked["answers"], json!(["maybe", "absent"]));
+    assert_eq!(
+        door.post("/v1/filters/c/verify", json!({ "keys": ["alice", "bob"] })).1["counts"],
+        json!([2, 0])
+    );
+    // The same request again has no second effect.
+    let twice = json!({ "keys": ["carol"], "session": 7, "sequence": 1 });
+    assert_eq!(door.post("/v1/filters/c/add", twice.clone()).1["added"], 1);
+    assert_eq!(door.post("/v1/filters/c/add", twice).1["added"], 1);
+    assert_eq!(door.post("/v1/filters/c/verify", json!({ "keys": ["carol"] })).1["counts"], json!([1]));
+    let (_, removed) = door.post("/v1/filters/c/remove", json!({ "keys": ["carol", "dave"] }));
+    assert_eq!((&removed["removed"], &removed["answers"]), (&json!(1), &json!([true, false])));
+
+    // Far more lines than go into one batch, with empty ones and another system's ends among them.
+    let many: String = (0..50_000).map(|number| format!("key {number}\r\n\n")).collect();
+    let (status, added) = door.lines("/v1/filters/c/add", many.as_bytes());
+    assert_eq!((status, &added["keys"], &added["added"]), (200, &json!(50_000), &json!(50_000)), "{added}");
+    let (_, checked) = door.lines("/v1/filters/c/check", b"key 0\nkey 49999\nkey 50000");
+    assert_eq!((&checked["maybe"], &checked["absent"]), (&json!(2), &json!(1)));
+    let (_, removed) = door.lines("/v1/filters/c/remove", b"key 0\nkey 50000\n");
+    assert_eq!(removed["removed"], 1);
+
+    // A fixed filter takes what it has room for and says how much that was.
+    door.post("/v1/filters", json!({ "name": "full", "capacity": 100, "error": 0.001, "growth": 1 }));
+    let (status, refused) = door.lines("/v1/filters/full/add", many.as_bytes());
+    let taken = refused["error"]["keys_taken"].as_u64().unwrap();
+    assert!(status == 409 && (90..=110).contains(&taken), "{refused}");
+    assert_eq!(door.post("/v1/filters/full/remove", json!({ "keys": ["a"] })).0, 409);
+}
+
+#[test]
+fn bad_requests_are_refused_with_a_reason() {
+    let door = Door::open(start());
+    door.post("/v1/filters", json!({ "name": "f", "capacity": 1000, "error": 0.01 }));
+    for (path, body) in [
+        ("/v1/filters", json!({ "name": "g", "capacity": 0, "error": 0.01 })),
+        ("/v1/filters", json!({ "name": "g", "capacity": 10, "error": 2.0 })),
+        ("/v1/filters", json!({ "name": "", "capacity": 10, "error": 0.1 })),
+        ("/v1/filters", json!({ "name": "g", "capacity": 10, "error": 0.1, "colour": "red" })),
+        ("/v1/filters", json!({ "name": "g", "capacity": 10, "error": 0.1, "kind": "cuckoo" })),
+        ("/v1/filters", json!({ "name": "g", "capacity": 10, "error": 0.1, "buckets": 3 })),
+        ("/v1/filters/f/add", json!({ "keys": "a" })),
+        ("/v1/filters/f/add", json!({ "keys": [{ "base64": "*" }] })),
+        ("/v1/filters/f/add", json!({ "keys": ["a"], "session": 1 })),
+        ("/v1/filters/f/check", json!({ "keys": ["a"], "after": "yesterday" })),
+        ("/v1/tokens", json!({ "scope": "everything" })),
+    ] {
+        let (status, fault) = door.post(path, body.clone());
+        assert_eq!(status, 400, "{path} {body}: {fault}");
+        assert!(fault["error"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{fault}");
+    }
+    assert_eq!(door.get("/v1/filters?limit=0").0, 400);
+    assert_eq!(door.get("/v1/elsewhere").0, 404);
+    let (status, head, _) = door.ask("PUT", "/v1/filters", &[], b"");
+    assert!(status == 405 && head.to_lowercase().contains("allow: "), "{head}");
+    // More than one request may bring.
+    let (status, _, fault) = door.ask("POST", "/v1/filters/f/add", &["content-length: 17000000"], b"");
+    assert_eq!(status, 413, "{fault}");
+}
+
+#[test]
+fn tokens_and_users_have_their_rights_and_no_more() {
+    let door = Door::open(start_with(common::new_folder(), |config| {
+        config.password = Some(umbel_server::digest::Digest::of(b"secret"));
+    }));
+    let filter = json!({ "name": "urls", "capacity": 1000, "error": 0.01 });
+    assert_eq!(door.post("/v1/filters", filter.clone()).0, 401);
+    // "default:wrong", "default:secret"
+    assert_eq!(
+        door.post_as("/v1/filters", filter.clone(), &["authorization: Basic ZGVmYXVsdDp3cm9uZw=="]).0,
+        401
+    );
+    let root = "authorization: Basic ZGVmYXVsdDpzZWNyZXQ=";
+    assert_eq!(door.post_as("/v1/filters", filter, &[root]).0, 201);
+    let token = |body: Value| {
+        let (status, made) = door.post_as("/v1/tokens", body, &[root]);
+        assert_eq!(status, 201, "{made}");
+        (
+            format!("authorization: Bearer {}", made["token"].as_str().unwrap()),
+            made["id"].as_str().unwrap().to_owned(),
+        )
+    };
+    let keys = json!({ "keys": ["a"] });
+    let (reader, id) = token(json!({ "scope": "read", "filters": "url*" }));
+    let (writer, _) = token(json!({ "scope": "write", "filters": "other*" }));
+    let (gone, _) = token(json!({ "scope": "admin", "expires_in_seconds": 0 }));
+    assert_eq!(door.post_as("/v1/filters/urls/check", keys.clone(), &[&reader]).0, 200);
+    assert_eq!(door.post_as("/v1/filters/urls/add", keys.clone(), &[&reader]).0, 403);
+    assert_eq!(door.post_as("/v1/tokens", json!({ "scope": "admin" }), &[&writer]).0, 403);
+    assert_eq!(door.post_as("/v1/filters/urls/add", keys.clone(), &[&writer]).0, 403, "another filter");
+    assert_eq!(
+        door.post_as("/v1/filters/other/add", keys.clone(), &[&writer]).0,
+        404,
+        "it may, but there is none"
+    );
+    assert_eq!(door.post_as("/v1/filters/urls/check", keys.clone(), &[&gone]).0, 401);
+    let forged = format!("{}0", &reader[..reader.len() - 1]);
+    if forged != reader {
+        assert_eq!(door.post_as("/v1/filters/urls/check", keys.clone(), &[&forged]).0, 401);
+    }
+    assert_eq!(door.ask("DELETE", &format!("/v1/tokens/{id}"), &[root], b"").0, 204);
+    assert_eq!(door.post_as("/v1/filters/urls/check", keys, &[&reader]).0, 401, "it was revoked");
+}
