@@ -48,11 +48,11 @@ impl Door {
         (status, serde_json::from_str(&body).expect("JSON"))
     }
 
-    fn post(&self, path: &str, body: Value) -> (u16, Value) {
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         self.post_as(path, body, &[])
     }
 
-    fn post_as(&self, path: &str, body: Value, head: &[&str]) -> (u16, Value) {
+    fn post_as(&self, path: &str, body: &Value, head: &[&str]) -> (u16, Value) {
         let head: Vec<&str> = head.iter().copied().chain(["content-type: application/json"]).collect();
         let (status, _, answer) = self.ask("POST", path, &head, body.to_string().as_bytes());
         (status, serde_json::from_str(&answer).expect("JSON"))
@@ -81,23 +81,23 @@ fn filters_are_made_described_changed_and_dropped() {
         (&made["kind"], &made["growth"], &made["retain"]),
         (&json!("counting"), &json!(1.5), &json!(true))
     );
-    assert_eq!(door.post("/v1/filters", new).0, 409, "it is there");
+    assert_eq!(door.post("/v1/filters", &new).0, 409, "it is there");
     // Redis clients see the same filter.
     assert_eq!(door.running.connect().ask("CF.ADD \"a/b c\" x"), ":1\r\n");
     assert_eq!(door.get("/v1/filters/a%2Fb%20c").1["items"], 1);
 
-    let (status, resized) = door.post("/v1/filters/a%2Fb%20c/resize", json!({ "capacity": 5000 }));
+    let (status, resized) = door.post("/v1/filters/a%2Fb%20c/resize", &json!({ "capacity": 5000 }));
     assert_eq!((status, &resized["capacity"], &resized["items"]), (200, &json!(5000), &json!(1)));
-    let (status, refused) = door.post("/v1/filters/a%2Fb%20c/resize", json!({ "capacity": 0 }));
+    let (status, refused) = door.post("/v1/filters/a%2Fb%20c/resize", &json!({ "capacity": 0 }));
     assert_eq!(status, 409, "{refused}");
 
-    door.post("/v1/filters", json!({ "name": "b", "capacity": 1000, "error": 0.01, "kind": "counting" }));
-    door.post("/v1/filters/b/add", json!({ "keys": ["x", "y"] }));
-    let merged = door.post("/v1/filters/a%2Fb%20c/merge", json!({ "from": ["b"] }));
+    door.post("/v1/filters", &json!({ "name": "b", "capacity": 1000, "error": 0.01, "kind": "counting" }));
+    door.post("/v1/filters/b/add", &json!({ "keys": ["x", "y"] }));
+    let merged = door.post("/v1/filters/a%2Fb%20c/merge", &json!({ "from": ["b"] }));
     assert_eq!(merged.0, 200, "{}", merged.1);
-    let (_, checked) = door.post("/v1/filters/a%2Fb%20c/check", json!({ "keys": ["x", "y", "z"] }));
+    let (_, checked) = door.post("/v1/filters/a%2Fb%20c/check", &json!({ "keys": ["x", "y", "z"] }));
     assert_eq!(checked["answers"], json!(["maybe", "maybe", "absent"]));
-    assert_eq!(door.post("/v1/filters/b/clear", json!({})).1["items"], 0);
+    assert_eq!(door.post("/v1/filters/b/clear", &json!({})).1["items"], 0);
 
     let (_, page) = door.get("/v1/filters?limit=1");
     assert_eq!((&page["filters"][0]["name"], &page["next"]), (&json!("a/b c"), &json!("a/b c")));
@@ -113,25 +113,25 @@ fn filters_are_made_described_changed_and_dropped() {
 #[test]
 fn keys_come_as_json_and_as_lines() {
     let door = Door::open(start());
-    door.post("/v1/filters", json!({ "name": "c", "capacity": 100_000, "error": 1e-6, "kind": "counting" }));
+    door.post("/v1/filters", &json!({ "name": "c", "capacity": 100_000, "error": 1e-6, "kind": "counting" }));
     let (status, added) =
-        door.post("/v1/filters/c/add", json!({ "keys": ["alice", { "base64": "/wA=" }, "alice"] }));
+        door.post("/v1/filters/c/add", &json!({ "keys": ["alice", { "base64": "/wA=" }, "alice"] }));
     assert_eq!((status, &added["keys"], &added["answers"]), (200, &json!(3), &json!([true, true, false])));
     assert_eq!(door.running.connect().ask("CF.EXISTS c \"\\xff\\x00\""), ":1\r\n");
     // What was acknowledged is seen by whoever asks for its position.
     let after = added["position"].as_str().unwrap();
-    let (_, checked) = door.post("/v1/filters/c/check", json!({ "keys": ["alice", "bob"], "after": after }));
+    let (_, checked) = door.post("/v1/filters/c/check", &json!({ "keys": ["alice", "bob"], "after": after }));
     assert_eq!(checked["answers"], json!(["maybe", "absent"]));
     assert_eq!(
-        door.post("/v1/filters/c/verify", json!({ "keys": ["alice", "bob"] })).1["counts"],
+        door.post("/v1/filters/c/verify", &json!({ "keys": ["alice", "bob"] })).1["counts"],
         json!([2, 0])
     );
     // The same request again has no second effect.
     let twice = json!({ "keys": ["carol"], "session": 7, "sequence": 1 });
-    assert_eq!(door.post("/v1/filters/c/add", twice.clone()).1["added"], 1);
-    assert_eq!(door.post("/v1/filters/c/add", twice).1["added"], 1);
-    assert_eq!(door.post("/v1/filters/c/verify", json!({ "keys": ["carol"] })).1["counts"], json!([1]));
-    let (_, removed) = door.post("/v1/filters/c/remove", json!({ "keys": ["carol", "dave"] }));
+    assert_eq!(door.post("/v1/filters/c/add", &twice).1["added"], 1);
+    assert_eq!(door.post("/v1/filters/c/add", &twice).1["added"], 1);
+    assert_eq!(door.post("/v1/filters/c/verify", &json!({ "keys": ["carol"] })).1["counts"], json!([1]));
+    let (_, removed) = door.post("/v1/filters/c/remove", &json!({ "keys": ["carol", "dave"] }));
     assert_eq!((&removed["removed"], &removed["answers"]), (&json!(1), &json!([true, false])));
 
     // Far more lines than go into one batch, with empty ones and another system's ends among them.
@@ -144,17 +144,17 @@ fn keys_come_as_json_and_as_lines() {
     assert_eq!(removed["removed"], 1);
 
     // A fixed filter takes what it has room for and says how much that was.
-    door.post("/v1/filters", json!({ "name": "full", "capacity": 100, "error": 0.001, "growth": 1 }));
+    door.post("/v1/filters", &json!({ "name": "full", "capacity": 100, "error": 0.001, "growth": 1 }));
     let (status, refused) = door.lines("/v1/filters/full/add", many.as_bytes());
     let taken = refused["error"]["keys_taken"].as_u64().unwrap();
     assert!(status == 409 && (90..=110).contains(&taken), "{refused}");
-    assert_eq!(door.post("/v1/filters/full/remove", json!({ "keys": ["a"] })).0, 409);
+    assert_eq!(door.post("/v1/filters/full/remove", &json!({ "keys": ["a"] })).0, 409);
 }
 
 #[test]
 fn bad_requests_are_refused_with_a_reason() {
     let door = Door::open(start());
-    door.post("/v1/filters", json!({ "name": "f", "capacity": 1000, "error": 0.01 }));
+    door.post("/v1/filters", &json!({ "name": "f", "capacity": 1000, "error": 0.01 }));
     for (path, body) in [
         ("/v1/filters", json!({ "name": "g", "capacity": 0, "error": 0.01 })),
         ("/v1/filters", json!({ "name": "g", "capacity": 10, "error": 2.0 })),
@@ -168,7 +168,7 @@ fn bad_requests_are_refused_with_a_reason() {
         ("/v1/filters/f/check", json!({ "keys": ["a"], "after": "yesterday" })),
         ("/v1/tokens", json!({ "scope": "everything" })),
     ] {
-        let (status, fault) = door.post(path, body.clone());
+        let (status, fault) = door.post(path, &body);
         assert_eq!(status, 400, "{path} {body}: {fault}");
         assert!(fault["error"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{fault}");
     }
@@ -187,16 +187,13 @@ fn tokens_and_users_have_their_rights_and_no_more() {
         config.password = Some(umbel_server::digest::Digest::of(b"secret"));
     }));
     let filter = json!({ "name": "urls", "capacity": 1000, "error": 0.01 });
-    assert_eq!(door.post("/v1/filters", filter.clone()).0, 401);
+    assert_eq!(door.post("/v1/filters", &filter).0, 401);
     // "default:wrong", "default:secret"
-    assert_eq!(
-        door.post_as("/v1/filters", filter.clone(), &["authorization: Basic ZGVmYXVsdDp3cm9uZw=="]).0,
-        401
-    );
+    assert_eq!(door.post_as("/v1/filters", &filter, &["authorization: Basic ZGVmYXVsdDp3cm9uZw=="]).0, 401);
     let root = "authorization: Basic ZGVmYXVsdDpzZWNyZXQ=";
-    assert_eq!(door.post_as("/v1/filters", filter, &[root]).0, 201);
+    assert_eq!(door.post_as("/v1/filters", &filter, &[root]).0, 201);
     let token = |body: Value| {
-        let (status, made) = door.post_as("/v1/tokens", body, &[root]);
+        let (status, made) = door.post_as("/v1/tokens", &body, &[root]);
         assert_eq!(status, 201, "{made}");
         (
             format!("authorization: Bearer {}", made["token"].as_str().unwrap()),
@@ -207,20 +204,16 @@ fn tokens_and_users_have_their_rights_and_no_more() {
     let (reader, id) = token(json!({ "scope": "read", "filters": "url*" }));
     let (writer, _) = token(json!({ "scope": "write", "filters": "other*" }));
     let (gone, _) = token(json!({ "scope": "admin", "expires_in_seconds": 0 }));
-    assert_eq!(door.post_as("/v1/filters/urls/check", keys.clone(), &[&reader]).0, 200);
-    assert_eq!(door.post_as("/v1/filters/urls/add", keys.clone(), &[&reader]).0, 403);
-    assert_eq!(door.post_as("/v1/tokens", json!({ "scope": "admin" }), &[&writer]).0, 403);
-    assert_eq!(door.post_as("/v1/filters/urls/add", keys.clone(), &[&writer]).0, 403, "another filter");
-    assert_eq!(
-        door.post_as("/v1/filters/other/add", keys.clone(), &[&writer]).0,
-        404,
-        "it may, but there is none"
-    );
-    assert_eq!(door.post_as("/v1/filters/urls/check", keys.clone(), &[&gone]).0, 401);
+    assert_eq!(door.post_as("/v1/filters/urls/check", &keys, &[&reader]).0, 200);
+    assert_eq!(door.post_as("/v1/filters/urls/add", &keys, &[&reader]).0, 403);
+    assert_eq!(door.post_as("/v1/tokens", &json!({ "scope": "admin" }), &[&writer]).0, 403);
+    assert_eq!(door.post_as("/v1/filters/urls/add", &keys, &[&writer]).0, 403, "another filter");
+    assert_eq!(door.post_as("/v1/filters/other/add", &keys, &[&writer]).0, 404, "it may, but there is none");
+    assert_eq!(door.post_as("/v1/filters/urls/check", &keys, &[&gone]).0, 401);
     let forged = format!("{}0", &reader[..reader.len() - 1]);
     if forged != reader {
-        assert_eq!(door.post_as("/v1/filters/urls/check", keys.clone(), &[&forged]).0, 401);
+        assert_eq!(door.post_as("/v1/filters/urls/check", &keys, &[&forged]).0, 401);
     }
     assert_eq!(door.ask("DELETE", &format!("/v1/tokens/{id}"), &[root], b"").0, 204);
-    assert_eq!(door.post_as("/v1/filters/urls/check", keys, &[&reader]).0, 401, "it was revoked");
+    assert_eq!(door.post_as("/v1/filters/urls/check", &keys, &[&reader]).0, 401, "it was revoked");
 }

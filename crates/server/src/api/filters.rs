@@ -74,7 +74,7 @@ pub(super) async fn list(caller: Caller, page: Result<Query<Page>, QueryFault>) 
     let mut shown = filters.iter().filter_map(|filter| {
         let name = name(filter);
         let wanted = name.starts_with(&page.prefix) && page.after.as_ref().is_none_or(|after| name > *after);
-        (wanted && caller.may(Id::UmbelStats, &[&name]).is_ok()).then(|| (name, filter))
+        (wanted && caller.may(Id::UmbelStats, &[&name]).is_ok()).then_some((name, filter))
     });
     let found: Vec<_> = shown.by_ref().take(limit).collect();
     let next = shown.next().and(found.last()).map(|(name, _)| name.clone());
