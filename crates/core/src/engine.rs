@@ -28,6 +28,7 @@ mod stats;
 mod stored;
 mod transfer;
 mod trim;
+mod versions;
 mod window;
 mod worker;
 
@@ -104,6 +105,8 @@ struct Shared {
     directory: Directory,
     /// Filters get their names one after another: a name is looked up in one slot and may be taken in another.
     naming: tokio::sync::Mutex<()>,
+    /// Versions are made, and chunks removed, one after another.
+    versions: tokio::sync::Mutex<()>,
     work: worker::Work,
 }
 
@@ -174,6 +177,7 @@ impl Builder {
             reading: (0..slots).map(|_| transfer::Reading::default()).collect(),
             directory: Directory::new(slots),
             naming: tokio::sync::Mutex::default(),
+            versions: tokio::sync::Mutex::default(),
             maintenance: (0..slots).map(|_| tokio::sync::Mutex::default()).collect(),
             lanes: Vec::new(),
             settings: self.settings,

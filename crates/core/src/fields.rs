@@ -86,3 +86,30 @@ impl<'a> Fields<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.corrupt("more bytes than expected")) }
     }
 }
+
+/// Writes bytes behind their number.
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend((bytes.len() as u32).to_le_bytes());
+    out.extend(bytes);
+}
+
+/// Writes a list behind its length.
+pub(crate) fn put_list<T>(out: &mut Vec<u8>, list: &[T], mut put: impl FnMut(&mut Vec<u8>, &T)) {
+    out.extend((list.len() as u32).to_le_bytes());
+    list.iter().for_each(|item| put(out, item));
+}
+
+/// Reads what [`put_bytes`] wrote.
+pub(crate) fn take_bytes<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8]> {
+    let length = fields.u32()? as usize;
+    fields.bytes(length)
+}
+
+/// Reads a list. Memory is taken as items come, so a wrong count ends with an error and not with the memory.
+pub(crate) fn take_list<'a, T>(
+    fields: &mut Fields<'a>,
+    mut take: impl FnMut(&mut Fields<'a>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let count = fields.u32()?;
+    (0..count).map(|_| take(fields)).collect()
+}

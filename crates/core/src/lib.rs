@@ -8,6 +8,7 @@
 //! | [`definition`] | what a filter is, as the log defines it |
 //! | [`entry`] | what stands in the log: batches of fingerprints, and definitions |
 //! | [`archive`] | the compacted past of a slot's log: sorted runs of fingerprints in blobs |
+//! | [`version`] | a filter as it was at one moment, in chunks that anybody may keep |
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
 //! | [`blobs`] | blobs in a folder, the embedded object store |
 //! | [`budget`] | memory, counted before it is taken |
@@ -34,6 +35,7 @@ mod position;
 pub mod random;
 pub mod registry;
 mod upload;
+pub mod version;
 
 pub use error::{Error, Result};
 pub use position::Position;

@@ -13,6 +13,7 @@ use umbel_core::disk::RealDisk;
 use umbel_core::engine::{self, ArraysReport, BlobReport};
 use umbel_core::log::{self, SegmentReport};
 use umbel_core::registry::{self, Listing, Versioned};
+use umbel_core::version::{self, Version};
 
 use super::Outcome;
 use crate::report::Report;
@@ -25,6 +26,7 @@ pub(super) enum Content {
     Blob(BlobReport),
     Arrays(ArraysReport),
     Run(RunReport),
+    Version(Box<Version>),
 }
 
 /// Reads a file that begins like this, if it is one of an engine.
@@ -40,6 +42,7 @@ pub(super) fn open(path: &Path, start: [u8; 8]) -> Outcome<Option<Content>> {
             let input = BufReader::with_capacity(1 << 20, File::open(path)?);
             Content::Arrays(engine::inspect_arrays(input, &name)?)
         }
+        version::MAGIC => Content::Version(Box::new(Version::decode(&std::fs::read(path)?, &name)?)),
         archive::MAGIC => {
             let folder = path.parent().unwrap_or(Path::new("."));
             let store: Arc<dyn ObjectStore> = Arc::new(FolderStore::new(Arc::new(RealDisk), folder));
@@ -58,6 +61,7 @@ pub(super) fn describe(report: &mut Report, content: &Content) {
         Content::Blob(blob) => blob_lines(report, blob),
         Content::Arrays(arrays) => arrays_lines(report, arrays),
         Content::Run(run) => run_lines(report, run),
+        Content::Version(version) => version_lines(report, version),
     }
 }
 
@@ -151,6 +155,32 @@ fn run_lines(report: &mut Report, run: &RunReport) {
         .field("high", cover.high)
         .field("bytes", run.bytes)
         .field("fingerprints", run.sections.iter().map(|section| section.records).sum::<u64>());
+}
+
+fn version_lines(report: &mut Report, version: &Version) {
+    let chunks = version.chunks().count();
+    let items: u64 = version.shards.iter().map(|shard| shard.items).sum();
+    report
+        .line(
+            "format",
+            format!(
+                "version {} of {:016x} {}, whole",
+                version.number, version.filter, version.definition.name
+            ),
+        )
+        .line("digest", version.digest().to_string())
+        .line("shards", grouped(version.shards.len() as u128))
+        .line("keys", grouped(items.into()))
+        .line("chunks", format!("{} that are not zeros", grouped(chunks as u128)));
+    report
+        .field("format", "version")
+        .field("filter", format!("{:016x}", version.filter))
+        .field("name", version.definition.name.as_str())
+        .field("version", version.number)
+        .field("digest", version.digest().to_string())
+        .field("shards", version.shards.len())
+        .field("items", items)
+        .field("chunks", chunks);
 }
 
 fn segment_lines(report: &mut Report, segment: &SegmentReport) {

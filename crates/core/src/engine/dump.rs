@@ -10,13 +10,12 @@ use umbel_filter::{Filter, Spec};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::handle::Handle;
-use super::manifest::{put_bytes, put_list, take_bytes, take_list};
 use super::requests::{NewFilter, Sharding, gone};
 use super::transfer::Content;
 use super::{Engine, Shared};
 use crate::budget::Reservation;
 use crate::definition::Definition;
-use crate::fields::{Fields, seal};
+use crate::fields::{Fields, put_bytes, put_list, seal, take_bytes, take_list};
 use crate::fold::{Means, Projection};
 use crate::limits::{DUMP_CHUNK_BYTES_MAX, DUMP_HEADER_BYTES_MAX, LAYERS_MAX};
 use crate::{Error, Result};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::stored::{BlockAt, Stored, StoredLayer};
 use crate::definition::Definition;
-use crate::fields::{Fields, seal};
+use crate::fields::{Fields, put_bytes, put_list, seal, take_bytes, take_list};
 use crate::fold::Counts;
 use crate::limits::{LAYERS_MAX, MANIFEST_BYTES_MAX};
 use crate::{Error, Position, Result};
@@ -148,31 +148,7 @@ fn take_stored(fields: &mut Fields<'_>, version: u16, names: &[Arc<str>]) -> Res
     Ok(Stored { generation, counts, layers, of: Weak::new() })
 }
 
-pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend((bytes.len() as u32).to_le_bytes());
-    out.extend(bytes);
-}
-
-pub(super) fn put_list<T>(out: &mut Vec<u8>, list: &[T], mut put: impl FnMut(&mut Vec<u8>, &T)) {
-    out.extend((list.len() as u32).to_le_bytes());
-    list.iter().for_each(|item| put(out, item));
-}
-
-pub(super) fn take_bytes<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8]> {
-    let length = fields.u32()? as usize;
-    fields.bytes(length)
-}
-
 fn take_text(fields: &mut Fields<'_>) -> Result<String> {
     let bytes = take_bytes(fields)?;
     String::from_utf8(bytes.to_vec()).map_err(|_| fields.corrupt("a name that is no text"))
-}
-
-/// Reads a list. Memory is taken as items come, so a wrong count ends with an error and not with the memory.
-pub(super) fn take_list<'a, T>(
-    fields: &mut Fields<'a>,
-    mut take: impl FnMut(&mut Fields<'a>) -> Result<T>,
-) -> Result<Vec<T>> {
-    let count = fields.u32()?;
-    (0..count).map(|_| take(fields)).collect()
 }

@@ -117,7 +117,7 @@ impl StoredLayer {
 }
 
 /// Reads blocks, neighbours together, and gives each to `take`, which says whether it is of use.
-async fn read_blocks(
+pub(super) async fn read_blocks(
     blobs: &dyn ObjectStore,
     placed: &[(usize, &BlockAt)],
     mut take: impl FnMut(usize, &[u8]) -> bool,

@@ -281,7 +281,7 @@ pub(super) struct Reading(Mutex<(u64, Vec<Arc<str>>)>);
 pub(super) struct Reader<'a>(&'a Reading);
 
 impl Reading {
-    fn begin(&self) -> Reader<'_> {
+    pub(super) fn begin(&self) -> Reader<'_> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0 += 1;
         Reader(self)
     }

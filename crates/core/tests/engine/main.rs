@@ -8,5 +8,6 @@ mod golden;
 mod merge;
 mod model;
 mod transfer;
+mod versions;
 mod window;
 mod world;

@@ -1,0 +1,133 @@
+//! Versions: what is published can be put together again, by anybody who has the chunks.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use umbel_core::Error;
+use umbel_core::disk::MemoryDisk;
+use umbel_core::engine::{Engine, Handle, NewFilter};
+use umbel_core::version::{ChunkId, Version};
+use umbel_filter::{Filter, Limits, Spec};
+
+use crate::world::{absent, block_on, everywhere, keys, open, reopened};
+
+/// All arrays of a version, put together from its chunks.
+async fn assembled(engine: &Engine, version: &Version) -> Vec<Filter> {
+    let mut filters = Vec::new();
+    for layer in version.shards.iter().flat_map(|shard| &shard.layers) {
+        let mut filter = layer.empty(None, &Limits::default()).unwrap();
+        for (number, id) in layer.chunks.iter().enumerate() {
+            let Some(id) = id else { continue };
+            let chunk = engine.chunk(*id).await.unwrap().expect("it is there");
+            layer.fill(&mut filter, number, &chunk).unwrap();
+        }
+        filters.push(filter);
+    }
+    filters
+}
+
+fn digests_of(handle: &Arc<Handle>) -> Vec<u128> {
+    let projections = handle.slots().map(|slot| handle.projection(slot).expect("in memory"));
+    projections.flat_map(|projection| projection.filters().map(Filter::digest).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn a_version_is_the_filter_as_it_was() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let mut engine = open(&disk).await.unwrap();
+        let layers = NewFilter { retain: false, ..NewFilter::new("layers", Spec::counting(1_000, 0.01)) };
+        for new in [
+            NewFilter::new("whole", Spec::bloom(300_000, 0.001)),
+            everywhere("everywhere", Spec::counting(10_000, 0.01)),
+            layers,
+        ] {
+            let name = new.name.clone();
+            let mut filter = engine.create(new).await.unwrap();
+            let id = filter.id();
+            assert_eq!(engine.versions(id).await.unwrap(), [0_u64; 0]);
+            for number in 1..=3 {
+                engine.add(&filter, &keys(number * 3_000..number * 3_000 + 3_000)).await.unwrap();
+                if filter.is_erasable() {
+                    engine.remove(&filter, &keys(number * 3_000..number * 3_000 + 10)).await.unwrap();
+                }
+                let version = engine.publish(&filter).await.unwrap();
+                let then = digests_of(&filter);
+                // What comes later is not in it.
+                engine.add(&filter, &keys(number * 1_000_000..number * 1_000_000 + 100)).await.unwrap();
+                let copies = assembled(&engine, &version).await;
+                assert_eq!(copies.iter().map(Filter::digest).collect::<Vec<_>>(), then, "{name} {number}");
+                assert_eq!((version.number, version.filter), (number, id));
+                let bytes = version.encode().unwrap();
+                assert_eq!(Version::decode(&bytes, "a version").unwrap(), version);
+                assert!(
+                    bytes.len() > 100 && Version::decode(&bytes[..bytes.len() - 1], "a version").is_err()
+                );
+            }
+            engine = reopened(engine, &disk).await;
+            assert_eq!(engine.versions(id).await.unwrap(), [1, 2, 3]);
+            let (second, third) =
+                (engine.version(id, 2).await.unwrap(), engine.version(id, 3).await.unwrap());
+            assert_ne!(second.digest(), third.digest());
+            // Without changes, another version has the same content.
+            filter = engine.filter(&name).unwrap();
+            let fourth = engine.publish(&filter).await.unwrap();
+            assert_eq!(engine.publish(&filter).await.unwrap().digest(), fourth.digest());
+            assert_eq!(absent(&engine, &filter, &keys(9_100..12_000)).await, 0);
+        }
+    });
+}
+
+#[test]
+fn only_what_changed_is_new_and_only_what_is_needed_stays() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let engine = open(&disk).await.unwrap();
+        let large = engine.create(NewFilter::new("large", Spec::bloom(4_000_000, 0.001))).await.unwrap();
+        engine.add(&large, &keys(0..100_000)).await.unwrap();
+        let chunks = |version: &Version| version.chunks().collect::<HashSet<ChunkId>>();
+        let first = engine.publish(&large).await.unwrap();
+        engine.add(&large, &keys(200_000..200_001)).await.unwrap();
+        let second = engine.publish(&large).await.unwrap();
+        let fresh: Vec<_> = chunks(&second).difference(&chunks(&first)).copied().collect();
+        assert!(
+            chunks(&first).len() > 20 && fresh.len() == 1,
+            "{} chunks, {} new",
+            chunks(&first).len(),
+            fresh.len()
+        );
+
+        let small = engine.create(NewFilter::new("small", Spec::bloom(1_000, 0.01))).await.unwrap();
+        engine.add(&small, &keys(0..10)).await.unwrap();
+        let of_small = engine.publish(&small).await.unwrap();
+        // The chunk that the second version does not share goes with the first.
+        assert_eq!(engine.keep_versions(large.id(), &[2]).await.unwrap(), 1);
+        assert_eq!(engine.versions(large.id()).await.unwrap(), [2]);
+        assert_eq!(assembled(&engine, &second).await.len(), second.shards.len());
+        // A filter that is gone takes its versions with it.
+        engine.drop_filter(&small).await.unwrap();
+        assert_eq!(engine.keep_versions(large.id(), &[2]).await.unwrap(), chunks(&of_small).len());
+        assert_eq!(engine.chunk(of_small.chunks().next().unwrap()).await.unwrap(), None);
+        assert!(engine.versions(small.id()).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn wrong_chunks_are_refused() {
+    block_on(async {
+        let engine = open(&MemoryDisk::default()).await.unwrap();
+        let filter = engine.create(NewFilter::new("f", Spec::bloom(1_000_000, 0.001))).await.unwrap();
+        engine.add(&filter, &keys(0..10_000)).await.unwrap();
+        let version = engine.publish(&filter).await.unwrap();
+        let layer = &version.shards[0].layers[0];
+        let mut array = layer.empty(None, &Limits::default()).unwrap();
+        let mut chunk = engine.chunk(layer.chunks[0].unwrap()).await.unwrap().unwrap().to_vec();
+        assert!(matches!(layer.fill(&mut array, 1, &chunk), Err(Error::Corrupt(_))), "another's place");
+        assert!(layer.fill(&mut array, 0, &chunk).is_ok());
+        chunk[100] ^= 1;
+        assert!(matches!(layer.fill(&mut array, 0, &chunk), Err(Error::Corrupt(_))), "a flipped bit");
+        assert!("0123".parse::<ChunkId>().is_err() && "G".repeat(64).parse::<ChunkId>().is_err());
+        let name = layer.chunks[0].unwrap().to_string();
+        assert_eq!(name.parse::<ChunkId>().unwrap(), layer.chunks[0].unwrap());
+    });
+}
