@@ -28,6 +28,8 @@ enum Chore {
     Test,
     /// Every Redis client against a real server, as `test` runs them too
     Clients,
+    /// The HTTP API against its description, as `test` does it too
+    Api,
     /// Kills writing processes and looks for what they had acknowledged
     Torture {
         /// Kills of a log in each durability class, and of an engine in all
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Chore::Fix => check::fix(),
         Chore::Test => test::run(),
         Chore::Clients => clients::run(),
+        Chore::Api => clients::api(),
         Chore::Torture { kills, rounds } => test::torture(kills, rounds),
         Chore::Fuzz { seconds } => fuzz::run(seconds),
     };

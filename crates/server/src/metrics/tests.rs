@@ -123,7 +123,7 @@ families = {family.name: family for family in read(open(sys.argv[1], encoding='u
 fill = families['umbel_filter_fill_ratio'].samples
 assert fill[0].labels['filter'] == 'a\"b\\\\c\\nd{}é' and fill[0].value == 0.25, fill
 assert families['umbel_command_duration_seconds'].type == 'histogram'
-assert len(families) == 11, list(families)";
+assert len(families) == 13, list(families)";
     let python = std::env::var("UMBEL_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let output = Process::new(python).args(["-c", program]).arg(&path).output().unwrap();
     std::fs::remove_file(&path).unwrap();
