@@ -82,6 +82,10 @@ async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
         return Err(Fault::too_large(JSON_BYTES_MAX));
     }
     match axum::body::to_bytes(request.into_body(), JSON_BYTES_MAX).await {
+        // Fields have names: an array in their order is not what anybody meant.
+        Ok(bytes) if !bytes.trim_ascii_start().starts_with(b"{") => {
+            Err(Fault::invalid("the body: a JSON object is expected"))
+        }
         Ok(bytes) => parse(&bytes),
         Err(error) if error.to_string().contains("length limit") => Err(Fault::too_large(JSON_BYTES_MAX)),
         Err(error) => Err(Fault::invalid(format!("the body did not come: {error}"))),

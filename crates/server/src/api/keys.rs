@@ -24,7 +24,13 @@ use crate::token;
 #[serde(untagged)]
 enum Key {
     Text(String),
-    Bytes { base64: String },
+    Bytes(Base64),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Base64 {
+    base64: String,
 }
 
 #[derive(Deserialize)]
@@ -56,7 +62,7 @@ fn hashed(filter: &Handle, keys: Vec<Key>) -> Result<Vec<Fingerprint>, Fault> {
     keys.into_iter()
         .map(|key| match key {
             Key::Text(text) => Ok(hasher.fingerprint(text.as_bytes())),
-            Key::Bytes { base64 } => match BASE64_STANDARD.decode(&base64) {
+            Key::Bytes(Base64 { base64 }) => match BASE64_STANDARD.decode(&base64) {
                 Ok(bytes) => Ok(hasher.fingerprint(&bytes)),
                 Err(error) => Err(Fault::invalid(format!("a key that is no base64: {error}"))),
             },

@@ -106,7 +106,10 @@ pub(super) async fn create(caller: Caller, request: Request) -> Reply<impl IntoR
     caller.may(Id::AclSetuser, &[])?;
     let new: New = super::json(request).await?;
     let filters = new.filters.unwrap_or_else(|| "*".to_owned());
-    if filters.len().max(new.note.len()) > TEXT_BYTES_MAX || filters.is_empty() || filters.contains(' ') {
+    if filters.len().max(new.note.len()) > TEXT_BYTES_MAX
+        || filters.is_empty()
+        || filters.contains(char::is_whitespace)
+    {
         return Err(Fault::invalid(format!(
             "filters is a pattern without spaces, and it and the note are at most {TEXT_BYTES_MAX} bytes"
         )));
