@@ -162,7 +162,7 @@ fn an_engines_blobs_are_opened() {
     let folder = std::env::temp_dir().join(format!("umbel-inspect-blobs-{}", std::process::id()));
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
+    let version = runtime.block_on(async {
         let settings = Settings { slots: 1, ..Settings::default() };
         let log = log::Settings { partitions: 1, segment_bytes: 2 << 20, ..log::Settings::new("") };
         let engine = Engine::builder(settings).in_folder(&disk, &folder, &log).unwrap().open().await.unwrap();
@@ -172,12 +172,14 @@ fn an_engines_blobs_are_opened() {
             engine.add(&filter, &keys).await.unwrap();
             engine.checkpoint().await.unwrap();
         }
+        let version = engine.publish(&filter).await.unwrap();
+        folder.join(format!("blobs/versions/{:016x}/000000000001.version", version.filter))
     });
     let slot = folder.join("blobs/slots/0000");
     let mut formats: Vec<String> = Vec::new();
     let slots = std::fs::read_dir(&slot).unwrap().map(|entry| entry.unwrap().path());
     let others = [folder.join("blobs/deployment"), folder.join("blobs/partitions/0000/000000000003.trimmed")];
-    for path in slots.chain(others) {
+    for path in slots.chain(others).chain([version]) {
         let report = json(&["inspect", path.to_str().unwrap(), "--json"]);
         let format = report["format"].as_str().unwrap().to_owned();
         match &*format {
@@ -185,6 +187,7 @@ fn an_engines_blobs_are_opened() {
             "archive run" => assert!(report["fingerprints"].as_u64().unwrap() >= 50_000, "{report}"),
             "arrays" => assert!(report["blocks"].as_u64().unwrap() > 0, "{report}"),
             "deployment" => assert_eq!(report["slots"].as_u64(), Some(1), "{report}"),
+            "version" => assert_eq!(report["name"].as_str(), Some("urls"), "{report}"),
             _ => assert_eq!(format, "trimmed"),
         }
         assert!(umbel(&["inspect", path.to_str().unwrap()]).status.success());
@@ -199,7 +202,7 @@ fn an_engines_blobs_are_opened() {
     }
     formats.sort();
     formats.dedup();
-    assert_eq!(formats, ["archive run", "arrays", "deployment", "manifest", "trimmed"]);
+    assert_eq!(formats, ["archive run", "arrays", "deployment", "manifest", "trimmed", "version"]);
     std::fs::remove_dir_all(folder).unwrap();
 }
 
