@@ -26,6 +26,7 @@ use axum::extract::Request;
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
+use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 
 use crate::node::Node;
@@ -81,15 +82,19 @@ async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
     {
         return Err(Fault::too_large(JSON_BYTES_MAX));
     }
-    match axum::body::to_bytes(request.into_body(), JSON_BYTES_MAX).await {
-        // Fields have names: an array in their order is not what anybody meant.
-        Ok(bytes) if !bytes.trim_ascii_start().starts_with(b"{") => {
-            Err(Fault::invalid("the body: a JSON object is expected"))
+    let (mut bytes, mut body) = (Vec::new(), request.into_body().into_data_stream());
+    while let Some(part) = body.next().await {
+        let part = part.map_err(|error| Fault::invalid(format!("the body did not come: {error}")))?;
+        if bytes.len() + part.len() > JSON_BYTES_MAX {
+            return Err(Fault::too_large(JSON_BYTES_MAX));
         }
-        Ok(bytes) => parse(&bytes),
-        Err(error) if error.to_string().contains("length limit") => Err(Fault::too_large(JSON_BYTES_MAX)),
-        Err(error) => Err(Fault::invalid(format!("the body did not come: {error}"))),
+        bytes.extend_from_slice(&part);
     }
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        // Fields have names: an array in their order is not what anybody meant.
+        return Err(Fault::invalid("the body: a JSON object is expected"));
+    }
+    parse(&bytes)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {

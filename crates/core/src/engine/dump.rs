@@ -10,7 +10,7 @@ use umbel_filter::{Filter, Spec};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::handle::Handle;
-use super::requests::{NewFilter, Sharding, gone};
+use super::requests::{NewFilter, Sharding, check_has_array, gone};
 use super::transfer::Content;
 use super::{Engine, Shared};
 use crate::budget::Reservation;
@@ -44,12 +44,7 @@ impl Engine {
     pub async fn dump(&self, filter: &Arc<Handle>, cursor: u64) -> Result<(u64, Bytes)> {
         let shared = &self.shared;
         let definition = filter.definition();
-        if definition.window.is_some() {
-            return Err(Error::Invalid(format!(
-                "the filter {} is a window: it has no array",
-                definition.name
-            )));
-        }
+        check_has_array(&definition)?;
         if cursor == 0 && filter.is_behind() {
             // All shards of a dump are of one generation.
             let _one_at_a_time = filter.growing.lock().await;

@@ -30,6 +30,15 @@ impl Answer {
     fn of(maybe: bool) -> Self {
         if maybe { Self::Maybe } else { Self::Absent }
     }
+
+    /// As every door says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Maybe => "maybe",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// A filter that lookups go to. It stays valid while the filter changes its size; when it is dropped, everything is unknown.

@@ -243,6 +243,16 @@ impl Engine {
     }
 }
 
+/// What is made of arrays cannot be made of a window.
+pub(super) fn check_has_array(definition: &Definition) -> Result<()> {
+    match definition.window {
+        None => Ok(()),
+        Some(_) => {
+            Err(Error::Invalid(format!("the filter {} is a window: it has no array", definition.name)))
+        }
+    }
+}
+
 pub(super) fn gone(filter: &Handle) -> Error {
     Error::Invalid(format!("the filter {} was dropped", filter.definition().name))
 }

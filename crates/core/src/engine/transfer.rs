@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use umbel_filter::{Filter, Fingerprint, Kind, Layout, Plan, Spec};
 
 use super::handle::Handle;
-use super::requests::{NewFilter, Sharding, gone};
+use super::requests::{NewFilter, Sharding, check_has_array, gone};
 use super::{Engine, Shared};
 use crate::archive::merged;
 use crate::definition::{Definition, IMPORT, INTERNAL};
@@ -48,12 +48,7 @@ impl Engine {
     pub async fn project(&self, filter: &Arc<Handle>, spec: Spec) -> Result<Filter> {
         let (shared, definition) = (&self.shared, filter.definition());
         let invalid = |error: umbel_filter::Error| Error::Invalid(error.to_string());
-        if definition.window.is_some() {
-            return Err(Error::Invalid(format!(
-                "the filter {} is a window: it has no array",
-                definition.name
-            )));
-        }
+        check_has_array(&definition)?;
         if spec.family != definition.spec.family {
             return Err(Error::Invalid(format!(
                 "a filter of family {}; {} is of family {}, and its keys are not known",

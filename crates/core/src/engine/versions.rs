@@ -10,7 +10,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::checkpoint::{put_new, read};
 use super::handle::Handle;
-use super::requests::gone;
+use super::requests::{check_has_array, gone};
 use super::stored::{StoredLayer, read_blocks};
 use super::{Engine, Shared};
 use crate::version::{CHUNK_BLOCKS, CHUNK_BYTES_MAX, ChunkId, Version, VersionLayer, VersionShard, chunk};
@@ -38,10 +38,7 @@ impl Engine {
     pub async fn publish(&self, filter: &Arc<Handle>) -> Result<Version> {
         let shared = &self.shared;
         let definition = filter.definition();
-        if definition.window.is_some() {
-            let name = &definition.name;
-            return Err(Error::Invalid(format!("the filter {name} is a window: it has no array")));
-        }
+        check_has_array(&definition)?;
         // Whoever removes chunks that nobody needs would take those of a version that is not written yet.
         let _alone = shared.versions.lock().await;
         let number = self.versions(filter.id()).await?.last().map_or(1, |last| last + 1);

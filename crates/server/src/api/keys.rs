@@ -168,7 +168,7 @@ pub(super) async fn check(caller: Caller, Path(name): Path<String>, request: Req
         let after = after.map(|text| token::from_text(text.as_bytes()).ok_or_else(bad)).transpose()?;
         let keys = hashed(&filter, keys)?;
         let answers = engine.contains(&filter, &keys, after.as_ref()).await?;
-        let words: Vec<&str> = answers.iter().map(|answer| word(*answer)).collect();
+        let words: Vec<&str> = answers.iter().map(|answer| answer.word()).collect();
         return Ok(Json(json!({ "answers": words, "position": position })));
     }
     let (mut lines, mut keys) = (lines(&caller, request), Vec::new());
@@ -190,14 +190,6 @@ pub(super) async fn check(caller: Caller, Path(name): Path<String>, request: Req
     Ok(Json(
         json!({ "keys": keys, "absent": absent, "maybe": maybe, "unknown": unknown, "position": position }),
     ))
-}
-
-fn word(answer: Answer) -> &'static str {
-    match answer {
-        Answer::Absent => "absent",
-        Answer::Maybe => "maybe",
-        Answer::Unknown => "unknown",
-    }
 }
 
 /// `POST /v1/filters/{name}/verify`

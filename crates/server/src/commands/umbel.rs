@@ -191,11 +191,7 @@ pub(super) async fn exists(session: &mut Session, command: Command<'_>) -> Outco
     session.reply.simple("answers");
     session.reply.array(answers.len());
     for answer in answers {
-        session.reply.simple(match answer {
-            Answer::Absent => "absent",
-            Answer::Maybe => "maybe",
-            Answer::Unknown => "unknown",
-        });
+        session.reply.simple(answer.word());
     }
     Ok(())
 }
