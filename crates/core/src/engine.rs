@@ -13,6 +13,7 @@
 mod checkpoint;
 mod describe;
 mod dump;
+mod feed;
 mod growth;
 mod handle;
 mod inspect;
@@ -49,6 +50,7 @@ use crate::log::{self, FileLog, Log};
 use crate::random::{Random, SystemRandom};
 use crate::{Error, Position, Result};
 pub use dump::{Loader, is_dump};
+pub use feed::Changes;
 use handle::Directory;
 pub use handle::{Answer, Handle};
 pub use inspect::{BlobReport, StoredReport, inspect};

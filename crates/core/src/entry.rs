@@ -75,6 +75,16 @@ pub enum Operation {
     Switch,
 }
 
+impl Operation {
+    /// The keys that it adds or takes out.
+    pub fn keys(&self) -> &[Fingerprint] {
+        match self {
+            Self::Add(keys) | Self::Remove(keys) => keys,
+            _ => &[],
+        }
+    }
+}
+
 /// Tags of the operations.
 mod tag {
     pub(super) const ADD: u8 = 1; // persisted, as all tags here
@@ -145,6 +155,11 @@ impl Entry {
         }
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
         Ok(bytes.into())
+    }
+
+    /// The filter of an encoded entry, without a look at the rest.
+    pub fn filter_of(bytes: &[u8]) -> Option<u64> {
+        bytes.get(8..)?.first_chunk().map(|filter| u64::from_le_bytes(*filter))
     }
 
     /// Reads what [`encode`](Self::encode) gave.

@@ -9,6 +9,8 @@
 //! | [`entry`] | what stands in the log: batches of fingerprints, and definitions |
 //! | [`archive`] | the compacted past of a slot's log: sorted runs of fingerprints in blobs |
 //! | [`version`] | a filter as it was at one moment, in chunks that anybody may keep |
+//! | [`feed`] | what changed a filter later, frame by frame |
+//! | [`copy`] | a filter in another process, from a version and a feed |
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
 //! | [`blobs`] | blobs in a folder, the embedded object store |
 //! | [`budget`] | memory, counted before it is taken |
@@ -22,11 +24,13 @@ pub mod archive;
 pub mod blobs;
 pub mod budget;
 pub mod clock;
+pub mod copy;
 pub mod definition;
 pub mod disk;
 pub mod engine;
 pub mod entry;
 mod error;
+pub mod feed;
 mod fields;
 pub mod fold;
 pub mod limits;

@@ -57,6 +57,12 @@ pub trait Log: Debug + Send + Sync + 'static {
     /// The entries after `after`, in order, as many as fit into about `bytes_max` bytes but at least one if there is one.
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>>;
 
+    /// Whether a position is one that the log still stands for. It is not if it was given out for an entry that a crash took: whoever
+    /// has seen that entry has something that nobody else has.
+    async fn holds(&self, _partition: u32, _position: Position) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Where the partition begins and ends.
     async fn bounds(&self, partition: u32) -> Result<Bounds>;
 

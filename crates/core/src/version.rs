@@ -78,6 +78,8 @@ pub struct Version {
     pub number: u64,
     /// When it was made, in milliseconds since 1970.
     pub made_ms: u64,
+    /// Partitions of the log: a slot's entries are in that of its number, modulo so many.
+    pub partitions: u32,
     /// What the filter was.
     pub definition: Definition,
     /// Its shards, by slot.
@@ -135,7 +137,8 @@ impl Version {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut out = Vec::from(MAGIC);
         out.extend(FORMAT.to_le_bytes());
-        out.extend([0; 6]);
+        out.extend([0; 2]);
+        out.extend(self.partitions.to_le_bytes());
         out.extend(self.filter.to_le_bytes());
         out.extend(self.number.to_le_bytes());
         out.extend(self.made_ms.to_le_bytes());
@@ -163,9 +166,10 @@ impl Version {
     /// Reads what [`encode`](Self::encode) gave; `name` is for messages.
     pub fn decode(bytes: &[u8], name: &str) -> Result<Self> {
         let mut fields = Fields::checked(bytes, name, MAGIC, FORMAT)?;
-        if fields.take::<6>()? != [0; 6] {
+        if fields.take::<2>()? != [0; 2] {
             return Err(fields.corrupt("reserved bytes that are not zero"));
         }
+        let partitions = fields.u32()?;
         let (filter, number, made_ms) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let definition = Definition::decode(take_bytes(&mut fields)?)?;
         let shards = take_list(&mut fields, |fields| {
@@ -186,7 +190,7 @@ impl Version {
             Ok(VersionShard { slot, position, items, layers })
         })?;
         fields.end()?;
-        Ok(Self { filter, number, made_ms, definition, shards })
+        Ok(Self { filter, number, made_ms, partitions, definition, shards })
     }
 }
 
@@ -223,12 +227,15 @@ impl VersionLayer {
     }
 }
 
-/// The chunk of some blocks, of which those of zeros are empty; none if all are.
+/// The chunk of some blocks; none if all are of zeros. Those of zeros stand in it without their bytes.
 pub(crate) fn chunk(blocks: &[Vec<u8>]) -> Option<(ChunkId, Bytes)> {
-    if blocks.iter().all(Vec::is_empty) {
+    let content = |block: &Vec<u8>| block.iter().any(|byte| *byte != 0);
+    if !blocks.iter().any(content) {
         return None;
     }
     let mut bytes = Vec::with_capacity(CHUNK_BYTES_MAX);
-    blocks.iter().for_each(|block| put_bytes(&mut bytes, block));
+    for block in blocks {
+        put_bytes(&mut bytes, if content(block) { block } else { &[] });
+    }
     Some((ChunkId::of(&bytes), bytes.into()))
 }

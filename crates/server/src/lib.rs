@@ -50,6 +50,5 @@ pub mod server;
 mod session;
 mod slowlog;
 pub mod tls;
-mod token;
 mod totals;
 mod work;

@@ -6,10 +6,11 @@
 //! have none. A turn that was handed to a sleeper would keep everybody waiting until it is awake.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::poll_immediate;
+use tokio::sync::watch;
 
 use super::Shared;
 use super::checkpoint::Kept;
@@ -17,10 +18,13 @@ use super::part::{Applied, Part, Split};
 use super::stored::Stored;
 use crate::archive::Run;
 use crate::entry::{Entry, Operation};
-use crate::fold::{Archived, Shard, State, Work};
+use crate::fold::{Archived, Outcome, Shard, State, Work};
 use crate::{Error, Position, Result};
+pub(super) use effects::Effect;
+use effects::Effects;
 use turns::{Ticket, Turns, Waiting};
 
+mod effects;
 mod turns;
 
 /// Batches that one who has the turn does for others after its own.
@@ -36,7 +40,9 @@ const READ_BYTES: usize = 4 << 20;
 pub(super) struct Lane {
     pub(super) partition: u32,
     pub(super) turn: Turns,
-    applied: Mutex<Position>,
+    applied: watch::Sender<Position>,
+    /// Which entries did not do all that they say.
+    effects: Effects,
     /// Rounds of checkpoints, with the trim in the end, come one after another.
     pub(super) checkpoints: tokio::sync::Mutex<()>,
     /// Bytes of entries that were folded, for whoever decides when to make a checkpoint.
@@ -76,10 +82,13 @@ impl Slot {
 
 impl Lane {
     pub(super) fn new(partition: u32, slots: Vec<Slot>, applied: Position) -> Self {
+        // What a checkpoint has is not folded again, so nobody knows what it came to.
+        let known_after = slots.iter().map(|slot| slot.state.applied()).max().unwrap_or_default();
         Self {
             partition,
             turn: Turns::new(Turn { slots, applied, uncertain: true }),
-            applied: Mutex::new(applied),
+            applied: watch::Sender::new(applied),
+            effects: Effects::after(known_after.max(applied)),
             checkpoints: tokio::sync::Mutex::default(),
             folded_bytes: AtomicU64::new(0),
         }
@@ -286,6 +295,7 @@ impl Lane {
         let mut coming = fetches.then(|| split.parts()).into_iter().flatten();
         let mut fetched = 0;
         let mut new = vec![false; split.keys()];
+        let mut effect = Effect::of(split);
         for part in split.parts() {
             while fetched < part.keys.end + KEYS_AHEAD {
                 let Some(next) = coming.next() else { break };
@@ -311,6 +321,8 @@ impl Lane {
             // A request that comes again gets its answer again, and changes nothing that could be counted.
             let repeated = slot.state.is_repeated(request);
             let outcome = slot.state.apply_work(position, filter, request, part.work, archived)?;
+            let told = if repeated { &Outcome::Passed } else { &outcome };
+            effect.take(split, &part, fresh.then_some(told));
             if fresh {
                 slot.last_entry = position;
             }
@@ -320,6 +332,7 @@ impl Lane {
             }
             applied.take(split, &part, outcome);
         }
+        self.effects.put(position, effect, split);
         shared.count(filter, &split.entry.operation, new_keys);
         turn.applied = turn.applied.max(position);
         self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -328,11 +341,22 @@ impl Lane {
 
     /// How far the lane is.
     pub(super) fn applied(&self) -> Position {
-        *self.applied.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.applied.borrow()
+    }
+
+    /// Waits until the lane is behind a position.
+    pub(super) async fn moved(&self, position: Position) {
+        // It cannot fail: the sender is here.
+        let _ = self.applied.subscribe().wait_for(|applied| *applied > position).await;
+    }
+
+    /// What an entry that was folded came to; an error if that is not known any more.
+    pub(super) fn effect(&self, position: Position) -> Result<Effect> {
+        self.effects.get(position)
     }
 
     fn publish(&self, applied: Position) {
-        *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = applied;
+        self.applied.send_replace(applied);
     }
 }
 

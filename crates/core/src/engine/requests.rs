@@ -1,6 +1,8 @@
 //! What users ask of an engine.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -87,9 +89,55 @@ impl Token {
         *seen = position.max(*seen);
     }
 
+    /// The position in a partition; the beginning, if it has seen nothing of it.
+    pub fn position(&self, partition: u32) -> Position {
+        self.0.get(&partition).copied().unwrap_or_default()
+    }
+
+    /// Whether all that another one has seen was seen here too.
+    pub fn includes(&self, other: &Self) -> bool {
+        other.positions().all(|(partition, position)| self.position(partition) >= position)
+    }
+
     /// Partitions and positions.
     pub fn positions(&self) -> impl Iterator<Item = (u32, Position)> {
         self.0.iter().map(|(partition, position)| (*partition, *position))
+    }
+}
+
+/// Longest token that is read: far over one position for each partition.
+const TOKEN_TEXT_BYTES_MAX: usize = 256 << 10;
+
+/// `0:1f40,2:a3`: a partition and its position each.
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut comma = "";
+        self.positions().try_for_each(|(partition, position)| {
+            write!(f, "{}{partition}:{position}", std::mem::replace(&mut comma, ","))
+        })
+    }
+}
+
+impl FromStr for Token {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut token = Self::default();
+        let parts = text.split(',').filter(|part| !part.is_empty());
+        let read = |part: &str| {
+            let (partition, position) = part.split_once(':')?;
+            let position = u128::from_str_radix(position, 16).ok()?;
+            Some((partition.parse().ok()?, Position::from_number(position)))
+        };
+        let wrong = || Error::Invalid("a position reads like 0:1f40,2:a3".to_owned());
+        if text.len() > TOKEN_TEXT_BYTES_MAX {
+            return Err(wrong());
+        }
+        for part in parts {
+            let (partition, position) = read(part).ok_or_else(wrong)?;
+            token.see(partition, position);
+        }
+        Ok(token)
     }
 }
 

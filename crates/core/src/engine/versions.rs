@@ -51,6 +51,7 @@ impl Engine {
             filter: filter.id(),
             number,
             made_ms,
+            partitions: shared.lanes.len() as u32,
             definition: (*filter.definition()).clone(),
             shards,
         };

@@ -185,7 +185,7 @@ impl Projection {
     }
 
     /// Adds keys and puts into `new`, for each that it took, whether it was not there before.
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &self,
         keys: &[Fingerprint],
         new: &mut Vec<bool>,
@@ -228,7 +228,7 @@ impl Projection {
     }
 
     /// Takes a key out, where there are counters and it seems to be there.
-    pub(super) fn remove(&self, key: Fingerprint) -> bool {
+    pub(crate) fn remove(&self, key: Fingerprint) -> bool {
         let _copy = self.save_blocks(&[key]);
         let removed =
             self.oldest_with(key).is_some_and(|filter| filter.remove_fingerprint(key).unwrap_or(false));

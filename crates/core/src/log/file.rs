@@ -244,6 +244,10 @@ impl Log for FileLog {
         self.partition(partition)?.read(after, bytes_max)
     }
 
+    async fn holds(&self, partition: u32, position: Position) -> Result<bool> {
+        Ok(self.partition(partition)?.holds(position))
+    }
+
     async fn bounds(&self, partition: u32) -> Result<Bounds> {
         Ok(self.partition(partition)?.bounds())
     }

@@ -17,7 +17,6 @@ use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use super::lines::Lines;
 use crate::commands::table::Id;
-use crate::token;
 
 /// A key: text, or bytes in base64.
 #[derive(Deserialize)]
@@ -153,7 +152,7 @@ async fn write(
 
 fn counted(keys: u64, done: u64, position: &Token, change: Change) -> Value {
     let done_name = if change == Change::Add { "added" } else { "removed" };
-    json!({ "keys": keys, done_name: done, "position": token::to_text(position) })
+    json!({ "keys": keys, done_name: done, "position": position.to_string() })
 }
 
 /// `POST /v1/filters/{name}/check`
@@ -161,11 +160,10 @@ pub(super) async fn check(caller: Caller, Path(name): Path<String>, request: Req
     let filter = caller.filter(Id::UmbelExists, &name)?;
     let engine = &caller.node.engine;
     // The position is taken before the answers, so they include it.
-    let position = token::to_text(&engine.token());
+    let position = engine.token().to_string();
     if !is_text(&request) {
         let Asked { keys, after } = super::json(request).await?;
-        let bad = || Fault::invalid("after is no position");
-        let after = after.map(|text| token::from_text(text.as_bytes()).ok_or_else(bad)).transpose()?;
+        let after: Option<Token> = after.map(|text| text.parse()).transpose()?;
         let keys = hashed(&filter, keys)?;
         let answers = engine.contains(&filter, &keys, after.as_ref()).await?;
         let words: Vec<&str> = answers.iter().map(|answer| answer.word()).collect();

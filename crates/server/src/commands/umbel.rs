@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbel_core::engine::{Answer, Handle, Written};
+use umbel_core::engine::{Answer, Handle, Token, Written};
 use umbel_core::entry::Request;
 use umbel_filter::Fingerprint;
 
@@ -13,7 +13,6 @@ use crate::making::Making;
 use crate::names::{key_of, name_of};
 use crate::resp::Command;
 use crate::session::Session;
-use crate::token;
 use crate::work::beside;
 
 /// How often somebody looks who waits for a position.
@@ -129,6 +128,10 @@ fn request(session: Option<&[u8]>, sequence: Option<&[u8]>) -> Outcome<Request> 
     }
 }
 
+fn position(text: &[u8]) -> Result<Token, &'static str> {
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or("ERR bad position")
+}
+
 /// `UMBEL.ADD key [SESSION id SEQUENCE number] ITEMS item...`
 pub(super) async fn add(session: &mut Session, command: Command<'_>) -> Outcome {
     let ([id, sequence], first) = options(command, ["SESSION", "SEQUENCE"])?;
@@ -155,7 +158,7 @@ fn write_written(session: &mut Session, written: &Written) {
     let reply = &mut session.reply;
     reply.map(if written.refused.is_some() { 3 } else { 2 });
     reply.simple("position");
-    reply.bulk(token::to_text(&written.token));
+    reply.bulk(written.token.to_string());
     reply.simple("answers");
     reply.array(written.answers.len());
     for answer in &written.answers {
@@ -173,10 +176,10 @@ fn write_written(session: &mut Session, written: &Written) {
 /// `UMBEL.EXISTS key [AFTER position] ITEMS item...`
 pub(super) async fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
     let ([after], first) = options(command, ["AFTER"])?;
-    let after = after.map(|text| token::from_text(text).ok_or("ERR bad position")).transpose()?;
+    let after = after.map(position).transpose()?;
     let filter = session.node.engine.filter(&name_of(command.get(1)));
     // The position is taken before the answers, so they include it.
-    let position = token::to_text(&session.node.engine.token());
+    let position = session.node.engine.token().to_string();
     let answers = match &filter {
         // A filter that is not there has seen nothing; that is not the same as absent.
         None => vec![Answer::Unknown; command.len() - first],
@@ -207,7 +210,7 @@ pub(super) async fn verify(session: &mut Session, command: Command<'_>) -> Outco
 
 /// `UMBEL.WAIT position [milliseconds]`
 pub(super) async fn wait(session: &mut Session, command: Command<'_>) -> Outcome {
-    let token = token::from_text(command.get(1)).ok_or("ERR bad position")?;
+    let token = position(command.get(1))?;
     let most = match command.len() {
         2 => Duration::from_secs(1),
         _ => Duration::from_millis(unsigned(command.get(2)).ok_or("ERR bad number of milliseconds")?),
@@ -222,7 +225,7 @@ pub(super) async fn wait(session: &mut Session, command: Command<'_>) -> Outcome
             Err(error) => return Err(error.into()),
         }
     }
-    session.reply.bulk(token::to_text(&session.node.engine.token()));
+    session.reply.bulk(session.node.engine.token().to_string());
     Ok(())
 }
 

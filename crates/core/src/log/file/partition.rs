@@ -355,6 +355,15 @@ impl Partition {
         Bounds { oldest: position(writer.oldest()), tail: position(writer.last_entry.max(writer.oldest())) }
     }
 
+    /// Whether nothing up to this place was taken by a crash.
+    pub(super) fn holds(&self, position: Position) -> bool {
+        let at = u64::try_from(position.number()).unwrap_or(u64::MAX);
+        let writer = self.lock();
+        let segment = writer.segments.iter().rfind(|segment| segment.start <= at);
+        // Places between a segment's end and the next one are those that a crash took.
+        at <= writer.tail && segment.and_then(|segment| segment.end).is_none_or(|end| at <= end)
+    }
+
     pub(super) fn read(&self, after: Position, bytes_max: usize) -> Result<Vec<Record>> {
         let mut from = u64::try_from(after.number()).unwrap_or(u64::MAX);
         let (segments, oldest, tail) = {

@@ -1,0 +1,372 @@
+//! Copies: a filter in another process than the one that owns it. A version is where a copy begins; what the log says later is
+//! folded into it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use umbel_filter::{Filter, Fingerprint, Hasher};
+
+use crate::definition::Definition;
+use crate::engine::Token;
+use crate::entry::{Entry, Operation, SPREAD};
+use crate::fold::{Counts, Layer, Means, Projection};
+use crate::version::{CHUNK_BLOCKS, ChunkId, Version, chunk};
+use crate::{Error, Position, Result};
+
+/// A copy that is being put together from the chunks of a version.
+#[derive(Debug)]
+pub struct Assembly {
+    version: Version,
+    /// The arrays of each shard, oldest first.
+    shards: Vec<Vec<Filter>>,
+    /// Where each chunk that is not there yet belongs: shard, layer, number.
+    missing: HashMap<ChunkId, Vec<(usize, usize, usize)>>,
+}
+
+impl Assembly {
+    /// Empty arrays for a version.
+    pub fn new(version: Version, means: &Means) -> Result<Self> {
+        let definition = &version.definition;
+        if version.shards.len() as u64 != u64::from(definition.shards) || version.partitions == 0 {
+            return Err(Error::Corrupt(format!(
+                "a version of {} with {} shards of {} in {} partitions",
+                definition.name,
+                version.shards.len(),
+                definition.shards,
+                version.partitions
+            )));
+        }
+        let secret = means.secret_for(&definition.spec);
+        let (mut shards, mut missing) = (Vec::with_capacity(version.shards.len()), HashMap::new());
+        for (number, shard) in version.shards.iter().enumerate() {
+            if definition.shards > 1 && usize::from(shard.slot) != number {
+                return Err(Error::Corrupt(format!("shard {number} of a version is of slot {}", shard.slot)));
+            }
+            let layers = shard.layers.iter().map(|layer| layer.empty(secret, &means.limits));
+            shards.push(layers.collect::<Result<Vec<_>>>()?);
+            for (layer, stored) in shard.layers.iter().enumerate() {
+                for (place, id) in stored.chunks.iter().enumerate() {
+                    let Some(id) = id else { continue };
+                    let places: &mut Vec<_> = missing.entry(*id).or_default();
+                    places.push((number, layer, place));
+                }
+            }
+        }
+        Ok(Self { version, shards, missing })
+    }
+
+    /// What is being put together.
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// The chunks that are not there yet.
+    pub fn missing(&self) -> impl ExactSizeIterator<Item = ChunkId> {
+        self.missing.keys().copied()
+    }
+
+    /// Takes from another copy what is the same there. Gives how many chunks that were.
+    pub fn reuse(&mut self, copy: &Copy) -> usize {
+        let before = self.missing.len();
+        if copy.shards.len() != self.version.shards.len() {
+            return 0;
+        }
+        for (number, shard) in copy.shards.iter().enumerate() {
+            for (layer, filter) in shard.projection.filters().enumerate() {
+                let stored = self.version.shards[number].layers.get(layer);
+                let Some(stored) = stored.filter(|stored| stored.outline == filter.outline()) else {
+                    continue;
+                };
+                let wanted: Vec<_> = stored.chunks.iter().copied().enumerate().collect();
+                for (place, id) in wanted {
+                    let wanted = id.is_some_and(|id| self.missing.contains_key(&id));
+                    let found = if wanted { chunk_of(filter, place) } else { None };
+                    if let Some((_, bytes)) = found.filter(|(found, _)| Some(*found) == id) {
+                        // It cannot fail: it has the shape and the name that are wanted.
+                        let _ = self.put(&bytes);
+                    }
+                }
+            }
+        }
+        before - self.missing.len()
+    }
+
+    /// Puts a chunk where it belongs; false if it is not wanted.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<bool> {
+        let id = ChunkId::of(bytes);
+        let Some(places) = self.missing.get(&id) else { return Ok(false) };
+        for (shard, layer, number) in places {
+            let stored = &self.version.shards[*shard].layers[*layer];
+            stored.fill(&mut self.shards[*shard][*layer], *number, bytes)?;
+        }
+        self.missing.remove(&id);
+        Ok(true)
+    }
+
+    /// The copy, when nothing is missing.
+    pub fn finish(self, means: &Means) -> Result<Copy> {
+        if !self.missing.is_empty() {
+            let (missing, name) = (self.missing.len(), &self.version.definition.name);
+            return Err(Error::Retry(format!("{missing} chunks of {name} are missing")));
+        }
+        let Self { version, shards, .. } = self;
+        let definition = &version.definition;
+        let secret = means.secret_for(&definition.spec);
+        let hasher =
+            Hasher::new(definition.spec.family, secret).map_err(|error| Error::Invalid(error.to_string()))?;
+        let generation = definition.generation;
+        let mut reached: BTreeMap<u32, Position> = BTreeMap::new();
+        let shards = version.shards.iter().zip(shards).map(|(stored, filters)| {
+            let partition = u32::from(stored.slot) % version.partitions;
+            let first = reached.entry(partition).or_insert(stored.position);
+            *first = stored.position.min(*first);
+            let layers = filters.into_iter().map(|filter| {
+                let memory = means.budget.charge(filter.bytes());
+                Arc::new(Layer::adopt(filter, memory))
+            });
+            let projection = Projection::of(generation, layers.collect(), Counts::of_items(stored.items));
+            CopyShard { base: stored.position, projection }
+        });
+        let shards: Box<[_]> = shards.collect();
+        let progress = Progress { reached, behind: None, gone: false };
+        Ok(Copy { hasher, shards, progress: Mutex::new(progress), version })
+    }
+}
+
+/// A filter in another process. Lookups go on while changes are folded in.
+#[derive(Debug)]
+pub struct Copy {
+    version: Version,
+    hasher: Hasher,
+    shards: Box<[CopyShard]>,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Debug)]
+struct CopyShard {
+    /// Up to here the version has everything.
+    base: Position,
+    projection: Projection,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// How far each partition is folded.
+    reached: BTreeMap<u32, Position>,
+    /// A change that only a later version can bring.
+    behind: Option<Token>,
+    gone: bool,
+}
+
+/// What came of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is in the copy, now or since before.
+    Done,
+    /// Only a version at or after this place has it: the arrays have another shape from here on. The copy goes on to answer "maybe"
+    /// for every key that it should.
+    NeedsVersion,
+    /// The filter was dropped.
+    Gone,
+}
+
+impl Copy {
+    /// The version that it began with.
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// What the filter is.
+    pub fn definition(&self) -> &Definition {
+        &self.version.definition
+    }
+
+    /// Hashes keys as the filter does.
+    pub fn hasher(&self) -> &Hasher {
+        &self.hasher
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far it is.
+    pub fn token(&self) -> Token {
+        let mut token = Token::default();
+        self.progress().reached.iter().for_each(|(partition, position)| token.see(*partition, *position));
+        token
+    }
+
+    /// The place from which on a later version is needed, if one is.
+    pub fn behind(&self) -> Option<Token> {
+        self.progress().behind.clone()
+    }
+
+    /// Whether the filter was dropped.
+    pub fn is_gone(&self) -> bool {
+        self.progress().gone
+    }
+
+    /// Elements, as the centre counts them.
+    pub fn items(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.projection.items()).sum()
+    }
+
+    /// Bytes of its arrays.
+    pub fn bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.projection.bytes()).sum()
+    }
+
+    #[inline]
+    fn shard(&self, key: Fingerprint) -> &CopyShard {
+        match &*self.shards {
+            [only] => only,
+            shards => &shards[key.slot(shards.len() as u32) as usize],
+        }
+    }
+
+    /// Whether the key may have been added; false is certain for the place that the copy is at.
+    #[inline]
+    pub fn contains(&self, key: Fingerprint) -> bool {
+        self.shard(key).projection.contains(key)
+    }
+
+    /// The same for many keys.
+    pub fn contains_batch(&self, keys: &[Fingerprint], answers: &mut Vec<bool>) {
+        if let [only] = &*self.shards {
+            return only.projection.contains_batch(keys, answers);
+        }
+        let prefetch = |key: &Fingerprint| {
+            if let Some(newest) = self.shard(*key).projection.filters().next_back() {
+                newest.prefetch(*key);
+            }
+        };
+        let (near, far) = keys.split_at(keys.len().min(KEYS_AHEAD));
+        near.iter().for_each(prefetch);
+        let mut far = far.iter();
+        answers.clear();
+        answers.extend(keys.iter().map(|key| {
+            far.next().into_iter().for_each(prefetch);
+            self.contains(*key)
+        }));
+    }
+
+    /// Folds a change in. Changes of a partition come in the order of the log; those that are in the copy already are passed over.
+    pub fn apply(&self, partition: u32, position: Position, entry: &Entry) -> Result<Taken> {
+        let mut progress = self.progress();
+        if entry.filter != self.version.filter {
+            return Err(Error::Invalid(format!(
+                "a change of filter {:016x}; the copy is of {:016x}",
+                entry.filter, self.version.filter
+            )));
+        }
+        let Some(reached) = progress.reached.get(&partition).copied() else {
+            return Err(Error::Invalid(format!(
+                "a change in partition {partition}, where the filter has no shard"
+            )));
+        };
+        if position <= reached {
+            return Ok(Taken::Done);
+        }
+        let taken = match &entry.operation {
+            Operation::Add(keys) => {
+                self.for_keys(position, keys, |shard, keys| {
+                    let mut new = Vec::with_capacity(keys.len());
+                    shard.projection.insert(keys, &mut new).map_err(|error| Error::Retry(error.to_string()))
+                })?;
+                Taken::Done
+            }
+            Operation::Remove(keys) => {
+                self.for_keys(position, keys, |shard, keys| {
+                    keys.iter().for_each(|key| _ = shard.projection.remove(*key));
+                    Ok(())
+                })?;
+                Taken::Done
+            }
+            Operation::Barrier | Operation::Describe(_) => Taken::Done,
+            Operation::Drop => Taken::Gone,
+            // Arrays of another shape, or content without keys. A definition by itself changes nothing yet where keys are kept.
+            Operation::Define(_) if self.version.definition.retain => Taken::Done,
+            Operation::Define(_)
+            | Operation::Switch
+            | Operation::Clear
+            | Operation::Adopt { .. }
+            | Operation::Load { .. } => {
+                if self.had(position, entry.slot, partition) {
+                    Taken::Done
+                } else {
+                    Taken::NeedsVersion
+                }
+            }
+        };
+        match taken {
+            Taken::Done => {}
+            Taken::NeedsVersion => progress.behind.get_or_insert_default().see(partition, position),
+            Taken::Gone => progress.gone = true,
+        }
+        progress.reached.insert(partition, position);
+        Ok(taken)
+    }
+
+    /// Notes that nothing else happened up to a place.
+    pub fn reach(&self, partition: u32, position: Position) {
+        if let Some(reached) = self.progress().reached.get_mut(&partition) {
+            *reached = position.max(*reached);
+        }
+    }
+
+    /// Whether the version has an entry without keys in all slots that it is for.
+    fn had(&self, position: Position, slot: u16, partition: u32) -> bool {
+        let all = self.shards.iter().zip(&self.version.shards);
+        all.filter(|(_, stored)| u32::from(stored.slot) % self.version.partitions == partition)
+            .filter(|(_, stored)| slot == SPREAD || stored.slot == slot)
+            .all(|(shard, _)| position <= shard.base)
+    }
+
+    /// Hands each shard those of the keys that its version lacks.
+    fn for_keys(
+        &self,
+        position: Position,
+        keys: &[Fingerprint],
+        mut change: impl FnMut(&CopyShard, &[Fingerprint]) -> Result<()>,
+    ) -> Result<()> {
+        if let [only] = &*self.shards {
+            return if position > only.base { change(only, keys) } else { Ok(()) };
+        }
+        let slots = self.shards.len() as u32;
+        for keys in keys.chunk_by(|one, next| one.slot(slots) == next.slot(slots)) {
+            let shard = self.shard(keys[0]);
+            if position > shard.base {
+                change(shard, keys)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What stands for all of its content, as of a version: equal to that of a version at the same place.
+    pub fn digest(&self) -> ChunkId {
+        let mut version = self.version.clone();
+        for (shard, stored) in self.shards.iter().zip(&mut version.shards) {
+            for (filter, layer) in shard.projection.filters().zip(&mut stored.layers) {
+                for (number, id) in layer.chunks.iter_mut().enumerate() {
+                    *id = chunk_of(filter, number).map(|(id, _)| id);
+                }
+            }
+        }
+        version.digest()
+    }
+}
+
+/// How many keys ahead of the one that is looked up lines are asked for.
+const KEYS_AHEAD: usize = 32;
+
+/// A chunk of an array as it is now; none if it is of zeros.
+fn chunk_of(filter: &Filter, number: usize) -> Option<(ChunkId, bytes::Bytes)> {
+    let first = number * CHUNK_BLOCKS;
+    let blocks = (first..filter.blocks().min(first + CHUNK_BLOCKS)).map(|block| {
+        let mut bytes = Vec::new();
+        filter.copy_block(block, &mut bytes);
+        bytes
+    });
+    chunk(&blocks.collect::<Vec<_>>())
+}

@@ -1,0 +1,189 @@
+//! The feed: what changed a filter after a place in the log, for those who keep a copy of it.
+//!
+//! ```text
+//!  | length u32 | kind u8 | payload | CRC32C of kind and payload u32 |
+//!    record:  partition u32, position 16, entry     the entry as the log has it, with the keys on which it had an effect
+//!    reached: partition u32, position 16            nothing was left out up to here
+//!    version: a version                             what follows is after it; its chunks that the reader lacks come first
+//!    chunk:   a chunk of the next version
+//! ```
+//!
+//! A feed comes at least once: whoever reads it passes over records up to the position that it has. `docs/formats.md` draws it.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::limits::{ENTRY_BYTES_MAX, MANIFEST_BYTES_MAX};
+use crate::log::Record;
+use crate::version::CHUNK_BYTES_MAX;
+use crate::{Error, Position, Result};
+
+const LENGTH_BYTES: usize = 4;
+const SUM_BYTES: usize = 4;
+const PLACE_BYTES: usize = 4 + 16;
+/// Longest payload of any kind.
+const PAYLOAD_BYTES_MAX: usize = max(max(PLACE_BYTES + ENTRY_BYTES_MAX, MANIFEST_BYTES_MAX), CHUNK_BYTES_MAX);
+
+const fn max(one: usize, other: usize) -> usize {
+    if one > other { one } else { other }
+}
+
+/// Tags of the frames.
+mod tag {
+    pub(super) const RECORD: u8 = 1; // persisted, as all tags here
+    pub(super) const REACHED: u8 = 2;
+    pub(super) const VERSION: u8 = 3;
+    pub(super) const CHUNK: u8 = 4;
+}
+
+/// A piece of a feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A change of the filter.
+    Record {
+        /// The partition that it stands in.
+        partition: u32,
+        /// The entry and its place.
+        record: Record,
+    },
+    /// There is nothing else up to this place.
+    Reached {
+        /// The partition.
+        partition: u32,
+        /// The place.
+        position: Position,
+    },
+    /// A version, encoded: the reader goes on from it.
+    Version(Bytes),
+    /// A chunk that a version which follows needs.
+    Chunk(Bytes),
+}
+
+impl Frame {
+    /// Puts the frame behind others.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Record { partition, record } => {
+                put(out, tag::RECORD, &place(*partition, record.position), &record.entry);
+            }
+            Self::Reached { partition, position } => {
+                put(out, tag::REACHED, &place(*partition, *position), &[]);
+            }
+            Self::Version(bytes) => put(out, tag::VERSION, &[], bytes),
+            Self::Chunk(bytes) => put(out, tag::CHUNK, &[], bytes),
+        }
+    }
+
+    /// Takes the next frame out of what has come so far; none if the rest of it is still to come.
+    pub fn take(buffer: &mut BytesMut) -> Result<Option<Self>> {
+        let Some(length) = buffer.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        let corrupt = |why: &str| Err(Error::Corrupt(format!("a frame of {length} bytes of a feed: {why}")));
+        if length > PAYLOAD_BYTES_MAX {
+            return corrupt("no frame is so long");
+        }
+        let whole = LENGTH_BYTES + 1 + length + SUM_BYTES;
+        if buffer.len() < whole {
+            return Ok(None);
+        }
+        let mut frame = buffer.split_to(whole).freeze();
+        frame.advance(LENGTH_BYTES);
+        let sum = frame.split_off(1 + length);
+        if crc32c::crc32c(&frame).to_le_bytes() != sum[..] {
+            return corrupt("its checksum does not match");
+        }
+        let kind = frame[0];
+        frame.advance(1);
+        Ok(Some(match kind {
+            tag::RECORD | tag::REACHED if frame.len() < PLACE_BYTES => return corrupt("it has no place"),
+            tag::RECORD => {
+                let (partition, position) = take_place(&mut frame);
+                Self::Record { partition, record: Record { position, entry: frame } }
+            }
+            tag::REACHED if frame.len() == PLACE_BYTES => {
+                let (partition, position) = take_place(&mut frame);
+                Self::Reached { partition, position }
+            }
+            tag::VERSION => Self::Version(frame),
+            tag::CHUNK => Self::Chunk(frame),
+            _ => return corrupt("its kind is not known"),
+        }))
+    }
+}
+
+fn put(out: &mut Vec<u8>, kind: u8, head: &[u8], body: &[u8]) {
+    out.extend(((head.len() + body.len()) as u32).to_le_bytes());
+    let start = out.len();
+    out.push(kind);
+    out.extend_from_slice(head);
+    out.extend_from_slice(body);
+    let sum = crc32c::crc32c(&out[start..]);
+    out.extend(sum.to_le_bytes());
+}
+
+fn place(partition: u32, position: Position) -> [u8; PLACE_BYTES] {
+    let mut place = [0; PLACE_BYTES];
+    place[..4].copy_from_slice(&partition.to_le_bytes());
+    place[4..].copy_from_slice(&position.to_bytes());
+    place
+}
+
+/// The place that a payload begins with, which is at least so long.
+fn take_place(payload: &mut Bytes) -> (u32, Position) {
+    let partition = payload.get_u32_le();
+    let mut position = [0; 16];
+    payload.copy_to_slice(&mut position);
+    (partition, Position::from_bytes(position))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames() -> Vec<Frame> {
+        let position = Position::from_number(7 << 64);
+        vec![
+            Frame::Record {
+                partition: 3,
+                record: Record { position, entry: Bytes::from_static(b"an entry") },
+            },
+            Frame::Reached { partition: 1, position },
+            Frame::Version(Bytes::from_static(b"a version")),
+            Frame::Chunk(Bytes::new()),
+        ]
+    }
+
+    #[test]
+    fn frames_come_back_however_they_are_cut() {
+        let mut bytes = Vec::new();
+        frames().iter().for_each(|frame| frame.encode(&mut bytes));
+        for piece in 1..=bytes.len() {
+            let (mut buffer, mut back) = (BytesMut::new(), Vec::new());
+            for part in bytes.chunks(piece) {
+                buffer.extend_from_slice(part);
+                while let Some(frame) = Frame::take(&mut buffer).unwrap() {
+                    back.push(frame);
+                }
+            }
+            assert_eq!(back, frames());
+            assert!(buffer.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_damaged_is_refused() {
+        for frame in frames() {
+            let mut whole = Vec::new();
+            frame.encode(&mut whole);
+            for at in 0..whole.len() * 8 {
+                let mut bytes = whole.clone();
+                bytes[at / 8] ^= 1 << (at % 8);
+                let taken = Frame::take(&mut BytesMut::from(&bytes[..]));
+                // A longer length waits for more; everything else is noticed.
+                assert!(
+                    matches!(taken, Err(Error::Corrupt(_)) | Ok(None)),
+                    "bit {at} of {frame:?}: {taken:?}"
+                );
+            }
+        }
+    }
+}
