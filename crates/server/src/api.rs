@@ -7,6 +7,11 @@
 //! | `POST /v1/filters/{name}/add`, `check`, `remove` | keys: a JSON array, or lines of text without limit |
 //! | `POST /v1/filters/{name}/verify` | how often keys were added, exactly |
 //! | `POST /v1/filters/{name}/resize`, `merge`, `clear` | another size, other filters' keys, no keys |
+//! | `GET /v1/filters/{name}/feed` | its changes as they come |
+//! | `GET /v1/filters/{name}/notices` | a word when there is a new version |
+//! | `GET /v1/filters/{name}/replicas`, `PUT …/replicas/{id}` | who has a copy, and what it is told |
+//! | `POST /v1/filters/{name}/switch` | a new version that all strong replicas switch to together |
+//! | `GET, POST, DELETE /v1/filters/{name}/rollout` | a version that goes out group by group |
 //! | `GET, POST /v1/tokens`, `DELETE /v1/tokens/{id}` | who may do what, until when |
 //! | `GET /v1/openapi.json` | all of this, for programs |
 //!
@@ -14,9 +19,12 @@
 
 mod caller;
 mod fault;
+mod feed;
 mod filters;
 mod keys;
 mod lines;
+mod replicas;
+mod rollouts;
 mod tokens;
 
 use std::sync::Arc;
@@ -25,7 +33,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::header;
 use axum::response::IntoResponse;
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 
@@ -33,8 +41,8 @@ use crate::node::Node;
 pub use caller::Peer;
 use fault::Fault;
 
-/// The longest JSON that is read. Keys beyond it come as lines, or in several requests.
-const JSON_BYTES_MAX: usize = 16 << 20;
+/// The longest body that is read at once. Keys beyond it come as lines, or in several requests.
+const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// The description that is served and tested against.
 pub const OPENAPI: &str = include_str!("api/openapi.json");
@@ -62,6 +70,15 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route("/v1/filters/{name}/remove", post(keys::remove))
         .route("/v1/filters/{name}/check", post(keys::check))
         .route("/v1/filters/{name}/verify", post(keys::verify))
+        .route("/v1/filters/{name}/feed", get(feed::feed))
+        .route("/v1/filters/{name}/notices", get(replicas::notices))
+        .route("/v1/filters/{name}/replicas", get(replicas::list))
+        .route("/v1/filters/{name}/replicas/{id}", put(replicas::heartbeat))
+        .route("/v1/filters/{name}/switch", post(rollouts::switch))
+        .route(
+            "/v1/filters/{name}/rollout",
+            get(rollouts::status).post(rollouts::start).delete(rollouts::abort),
+        )
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .fallback(async || Fault::not_found("there is nothing at this path"))
@@ -75,26 +92,32 @@ async fn describe() -> impl IntoResponse {
 
 /// The body of a request as JSON.
 async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
-    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    if length
-        .and_then(|length| length.parse::<u64>().ok())
-        .is_some_and(|length| length > JSON_BYTES_MAX as u64)
-    {
-        return Err(Fault::too_large(JSON_BYTES_MAX));
-    }
-    let (mut bytes, mut body) = (Vec::new(), request.into_body().into_data_stream());
-    while let Some(part) = body.next().await {
-        let part = part.map_err(|error| Fault::invalid(format!("the body did not come: {error}")))?;
-        if bytes.len() + part.len() > JSON_BYTES_MAX {
-            return Err(Fault::too_large(JSON_BYTES_MAX));
-        }
-        bytes.extend_from_slice(&part);
-    }
+    let bytes = body(request).await?;
     if !bytes.trim_ascii_start().starts_with(b"{") {
         // Fields have names: an array in their order is not what anybody meant.
         return Err(Fault::invalid("the body: a JSON object is expected"));
     }
     parse(&bytes)
+}
+
+/// The body of a request.
+async fn body(request: Request) -> Result<Vec<u8>, Fault> {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    if length
+        .and_then(|length| length.parse::<u64>().ok())
+        .is_some_and(|length| length > BODY_BYTES_MAX as u64)
+    {
+        return Err(Fault::too_large(BODY_BYTES_MAX));
+    }
+    let (mut bytes, mut body) = (Vec::new(), request.into_body().into_data_stream());
+    while let Some(part) = body.next().await {
+        let part = part.map_err(|error| Fault::invalid(format!("the body did not come: {error}")))?;
+        if bytes.len() + part.len() > BODY_BYTES_MAX {
+            return Err(Fault::too_large(BODY_BYTES_MAX));
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok(bytes)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
