@@ -12,6 +12,7 @@
 //! | `GET /v1/filters/{name}/replicas`, `PUT …/replicas/{id}` | who has a copy, and what it is told |
 //! | `POST /v1/filters/{name}/switch` | a new version that all strong replicas switch to together |
 //! | `GET, POST, DELETE /v1/filters/{name}/rollout` | a version that goes out group by group |
+//! | `GET, PUT, DELETE /v1/filters/{name}/schedule` | when it is built anew |
 //! | `GET, POST /v1/tokens`, `DELETE /v1/tokens/{id}` | who may do what, until when |
 //! | `GET /v1/openapi.json` | all of this, for programs |
 //!
@@ -78,6 +79,10 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route(
             "/v1/filters/{name}/rollout",
             get(rollouts::status).post(rollouts::start).delete(rollouts::abort),
+        )
+        .route(
+            "/v1/filters/{name}/schedule",
+            get(rollouts::planned).put(rollouts::plan_rebuilds).delete(rollouts::unplan),
         )
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))

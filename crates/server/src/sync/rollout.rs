@@ -12,10 +12,10 @@ use umbel_core::engine::Handle;
 use umbel_core::registry::{Change, Expected, Versioned};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Trouble;
 use super::notices::{Event, Notice};
 use super::replicas::Known;
-use crate::node::{Node, unix_time};
+use super::{Trouble, now_ms};
+use crate::node::Node;
 
 const FOLDER: &str = "rollouts/";
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -238,10 +238,6 @@ impl Rollout {
 
 fn name(filter: u64) -> String {
     format!("{FOLDER}{filter:016x}")
-}
-
-fn now_ms() -> u64 {
-    unix_time().as_millis() as u64
 }
 
 async fn read(node: &Node, filter: u64) -> Result<Option<(Rollout, Versioned)>, Trouble> {
