@@ -7,17 +7,27 @@
 //! | `POST /v1/filters/{name}/add`, `check`, `remove` | keys: a JSON array, or lines of text without limit |
 //! | `POST /v1/filters/{name}/verify` | how often keys were added, exactly |
 //! | `POST /v1/filters/{name}/resize`, `merge`, `clear` | another size, other filters' keys, no keys |
+//! | `GET, POST /v1/filters/{name}/versions` | versions of a filter for those who want a copy: lists them, makes one |
+//! | `GET /v1/filters/{name}/versions/{latest, current or N}`, `chunks/{id}` | a version, and the chunks that it is made of |
+//! | `PUT /v1/filters/{name}/current` | which version is current; the way back after a bad one |
+//! | `GET /v1/filters/{name}/snapshot` | a whole filter as a file for other languages |
 //! | `GET, POST /v1/tokens`, `DELETE /v1/tokens/{id}` | who may do what, until when |
 //! | `GET /v1/openapi.json` | all of this, for programs |
 //!
 //! Users and their rights are those of RESP: a request may do what the command that does the same may.
 
 mod caller;
+mod chunks;
+mod download;
+mod encoding;
 mod fault;
 mod filters;
 mod keys;
 mod lines;
+mod ranges;
+mod snapshot;
 mod tokens;
+mod versions;
 
 use std::sync::Arc;
 
@@ -25,7 +35,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::header;
 use axum::response::IntoResponse;
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 
@@ -62,6 +72,11 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route("/v1/filters/{name}/remove", post(keys::remove))
         .route("/v1/filters/{name}/check", post(keys::check))
         .route("/v1/filters/{name}/verify", post(keys::verify))
+        .route("/v1/filters/{name}/versions", get(versions::list).post(versions::publish))
+        .route("/v1/filters/{name}/versions/{version}", get(versions::get))
+        .route("/v1/filters/{name}/current", put(versions::pin))
+        .route("/v1/filters/{name}/chunks/{id}", get(chunks::get))
+        .route("/v1/filters/{name}/snapshot", get(snapshot::get))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .fallback(async || Fault::not_found("there is nothing at this path"))
@@ -75,6 +90,11 @@ async fn describe() -> impl IntoResponse {
 
 /// The body of a request as JSON.
 async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
+    object(&body(request).await?)
+}
+
+/// The whole body of a request, which is short.
+async fn body(request: Request) -> Result<Vec<u8>, Fault> {
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     if length
         .and_then(|length| length.parse::<u64>().ok())
@@ -90,11 +110,15 @@ async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
         }
         bytes.extend_from_slice(&part);
     }
+    Ok(bytes)
+}
+
+fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         // Fields have names: an array in their order is not what anybody meant.
         return Err(Fault::invalid("the body: a JSON object is expected"));
     }
-    parse(&bytes)
+    parse(bytes)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {

@@ -20,6 +20,7 @@ use crate::latency::Latency;
 use crate::loading::Loading;
 use crate::metrics::Metrics;
 use crate::pause::Pause;
+use crate::releases::Releases;
 use crate::resp::Limits;
 use crate::saves::Saves;
 use crate::slowlog::Slowlog;
@@ -41,7 +42,7 @@ const PROTECTED: &str = "-DENIED Umbel runs in protected mode: no password is se
 pub struct Node {
     /// The filters.
     pub engine: Arc<Engine>,
-    /// What all must agree on besides: tokens.
+    /// What all must agree on besides: tokens, and which versions are current.
     pub registry: Arc<dyn Registry>,
     /// How the server is run.
     pub config: Live,
@@ -67,6 +68,8 @@ pub struct Node {
     pub(crate) pause: Pause,
     /// Checkpoints that clients ask for.
     pub(crate) saves: Saves,
+    /// Who makes versions of filters.
+    pub(crate) releases: Releases,
     /// What happens in a second.
     pub(crate) rates: Rates,
     /// Events that took long.
@@ -171,6 +174,7 @@ impl Node {
             run_id: run_id(),
             pause: Pause::default(),
             saves: Saves::default(),
+            releases: Releases::default(),
             rates: Rates::default(),
             latency,
             facts: OnceLock::new(),

@@ -2,71 +2,8 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-
-use common::{Running, start, start_with};
+use common::{Door, start, start_with};
 use serde_json::{Value, json};
-use umbel_server::chores::Chores;
-
-/// A server with its HTTP door.
-struct Door {
-    running: Running,
-    chores: Chores,
-}
-
-impl Door {
-    fn open(running: Running) -> Self {
-        let chores = Chores::start(&[([127, 0, 0, 1], 0).into()]).expect("a port");
-        chores.watch(&running.node, None);
-        Self { running, chores }
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.chores.addresses()[0]
-    }
-
-    /// Status, head and body of an answer.
-    fn ask(&self, method: &str, path: &str, head: &[&str], body: &[u8]) -> (u16, String, String) {
-        let mut stream = TcpStream::connect(self.address()).expect("a connection");
-        let mut request = format!("{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n");
-        if !head.iter().any(|line| line.starts_with("content-length")) {
-            request.push_str(&format!("content-length: {}\r\n", body.len()));
-        }
-        head.iter().for_each(|line| request.push_str(&format!("{line}\r\n")));
-        stream.write_all(format!("{request}\r\n").as_bytes()).expect("sent");
-        stream.write_all(body).expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        (status, head.to_owned(), body.to_owned())
-    }
-
-    fn get(&self, path: &str) -> (u16, Value) {
-        let (status, _, body) = self.ask("GET", path, &[], b"");
-        (status, serde_json::from_str(&body).expect("JSON"))
-    }
-
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        self.post_as(path, body, &[])
-    }
-
-    fn post_as(&self, path: &str, body: &Value, head: &[&str]) -> (u16, Value) {
-        let head: Vec<&str> = head.iter().copied().chain(["content-type: application/json"]).collect();
-        let (status, _, answer) = self.ask("POST", path, &head, body.to_string().as_bytes());
-        (status, serde_json::from_str(&answer).expect("JSON"))
-    }
-
-    fn lines(&self, path: &str, lines: &[u8]) -> (u16, Value) {
-        let (status, _, answer) = self.ask("POST", path, &["content-type: text/plain"], lines);
-        (status, serde_json::from_str(&answer).expect("JSON"))
-    }
-
-    fn delete(&self, path: &str) -> u16 {
-        self.ask("DELETE", path, &[], b"").0
-    }
-}
 
 #[test]
 fn filters_are_made_described_changed_and_dropped() {
