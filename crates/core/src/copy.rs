@@ -115,11 +115,7 @@ impl Assembly {
         let hasher =
             Hasher::new(definition.spec.family, secret).map_err(|error| Error::Invalid(error.to_string()))?;
         let generation = definition.generation;
-        let mut reached: BTreeMap<u32, Position> = BTreeMap::new();
         let shards = version.shards.iter().zip(shards).map(|(stored, filters)| {
-            let partition = u32::from(stored.slot) % version.partitions;
-            let first = reached.entry(partition).or_insert(stored.position);
-            *first = stored.position.min(*first);
             let layers = filters.into_iter().map(|filter| {
                 let memory = means.budget.charge(filter.bytes());
                 Arc::new(Layer::adopt(filter, memory))
@@ -128,6 +124,7 @@ impl Assembly {
             CopyShard { base: stored.position, projection }
         });
         let shards: Box<[_]> = shards.collect();
+        let reached = version.token().positions().collect();
         let progress = Progress { reached, behind: None, gone: false };
         Ok(Copy { hasher, shards, progress: Mutex::new(progress), version })
     }

@@ -76,6 +76,11 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Whether it changes arrays otherwise than key by key: a copy needs another version then.
+    pub fn reshapes(&self) -> bool {
+        matches!(self, Self::Switch | Self::Clear | Self::Adopt { .. } | Self::Load { .. })
+    }
+
     /// The keys that it adds or takes out.
     pub fn keys(&self) -> &[Fingerprint] {
         match self {

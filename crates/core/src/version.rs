@@ -8,6 +8,7 @@
 //! A chunk is a stretch of an array, named by the SHA-256 of its bytes. It never changes, so any cache may keep it for ever,
 //! anybody may hand it on, and of the next version only what changed has to be fetched. `docs/formats.md` draws the bytes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -16,6 +17,7 @@ use sha2::{Digest, Sha256};
 use umbel_filter::{BLOCK_BYTES, Filter, Limits, Secret};
 
 use crate::definition::Definition;
+use crate::engine::Token;
 use crate::fields::{Fields, put_bytes, put_list, seal, take_bytes, take_list};
 use crate::limits::{LAYERS_MAX, MANIFEST_BYTES_MAX};
 use crate::{Error, Position, Result};
@@ -115,6 +117,19 @@ impl Version {
             .iter()
             .flat_map(|shard| &shard.layers)
             .flat_map(|layer| layer.chunks.iter().flatten().copied())
+    }
+
+    /// How much of the log it includes: in each partition, what all of its slots have.
+    pub fn token(&self) -> Token {
+        let mut first = BTreeMap::new();
+        for shard in &self.shards {
+            let position =
+                first.entry(u32::from(shard.slot) % self.partitions.max(1)).or_insert(shard.position);
+            *position = shard.position.min(*position);
+        }
+        let mut token = Token::default();
+        first.into_iter().for_each(|(partition, position)| token.see(partition, position));
+        token
     }
 
     /// What stands for all of it: versions with the same content have the same.

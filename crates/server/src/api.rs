@@ -11,6 +11,12 @@
 //! | `GET /v1/filters/{name}/versions/{latest, current or N}`, `chunks/{id}` | a version, and the chunks that it is made of |
 //! | `PUT /v1/filters/{name}/current` | which version is current; the way back after a bad one |
 //! | `GET /v1/filters/{name}/snapshot` | a whole filter as a file for other languages |
+//! | `GET /v1/filters/{name}/feed` | its changes as they come |
+//! | `GET /v1/filters/{name}/notices` | a word when there is a new version |
+//! | `GET /v1/filters/{name}/replicas`, `PUT …/replicas/{id}` | who has a copy, and what it is told |
+//! | `POST /v1/filters/{name}/switch` | a new version that all strong replicas switch to together |
+//! | `GET, POST, DELETE /v1/filters/{name}/rollout` | a version that goes out group by group |
+//! | `GET, PUT, DELETE /v1/filters/{name}/schedule` | when it is built anew |
 //! | `GET, POST /v1/tokens`, `DELETE /v1/tokens/{id}` | who may do what, until when |
 //! | `GET /v1/openapi.json` | all of this, for programs |
 //!
@@ -21,10 +27,13 @@ mod chunks;
 mod download;
 mod encoding;
 mod fault;
+mod feed;
 mod filters;
 mod keys;
 mod lines;
 mod ranges;
+mod replicas;
+mod rollouts;
 mod snapshot;
 mod tokens;
 mod versions;
@@ -43,8 +52,8 @@ use crate::node::Node;
 pub use caller::Peer;
 use fault::Fault;
 
-/// The longest JSON that is read. Keys beyond it come as lines, or in several requests.
-const JSON_BYTES_MAX: usize = 16 << 20;
+/// The longest body that is read at once. Keys beyond it come as lines, or in several requests.
+const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// The description that is served and tested against.
 pub const OPENAPI: &str = include_str!("api/openapi.json");
@@ -77,6 +86,19 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route("/v1/filters/{name}/current", put(versions::pin))
         .route("/v1/filters/{name}/chunks/{id}", get(chunks::get))
         .route("/v1/filters/{name}/snapshot", get(snapshot::get))
+        .route("/v1/filters/{name}/feed", get(feed::feed))
+        .route("/v1/filters/{name}/notices", get(replicas::notices))
+        .route("/v1/filters/{name}/replicas", get(replicas::list))
+        .route("/v1/filters/{name}/replicas/{id}", put(replicas::heartbeat))
+        .route("/v1/filters/{name}/switch", post(rollouts::switch))
+        .route(
+            "/v1/filters/{name}/rollout",
+            get(rollouts::status).post(rollouts::start).delete(rollouts::abort),
+        )
+        .route(
+            "/v1/filters/{name}/schedule",
+            get(rollouts::planned).put(rollouts::plan_rebuilds).delete(rollouts::unplan),
+        )
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .fallback(async || Fault::not_found("there is nothing at this path"))
@@ -93,32 +115,32 @@ async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
     object(&body(request).await?)
 }
 
-/// The whole body of a request, which is short.
-async fn body(request: Request) -> Result<Vec<u8>, Fault> {
-    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    if length
-        .and_then(|length| length.parse::<u64>().ok())
-        .is_some_and(|length| length > JSON_BYTES_MAX as u64)
-    {
-        return Err(Fault::too_large(JSON_BYTES_MAX));
-    }
-    let (mut bytes, mut body) = (Vec::new(), request.into_body().into_data_stream());
-    while let Some(part) = body.next().await {
-        let part = part.map_err(|error| Fault::invalid(format!("the body did not come: {error}")))?;
-        if bytes.len() + part.len() > JSON_BYTES_MAX {
-            return Err(Fault::too_large(JSON_BYTES_MAX));
-        }
-        bytes.extend_from_slice(&part);
-    }
-    Ok(bytes)
-}
-
 fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         // Fields have names: an array in their order is not what anybody meant.
         return Err(Fault::invalid("the body: a JSON object is expected"));
     }
     parse(bytes)
+}
+
+/// The body of a request.
+async fn body(request: Request) -> Result<Vec<u8>, Fault> {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    if length
+        .and_then(|length| length.parse::<u64>().ok())
+        .is_some_and(|length| length > BODY_BYTES_MAX as u64)
+    {
+        return Err(Fault::too_large(BODY_BYTES_MAX));
+    }
+    let (mut bytes, mut body) = (Vec::new(), request.into_body().into_data_stream());
+    while let Some(part) = body.next().await {
+        let part = part.map_err(|error| Fault::invalid(format!("the body did not come: {error}")))?;
+        if bytes.len() + part.len() > BODY_BYTES_MAX {
+            return Err(Fault::too_large(BODY_BYTES_MAX));
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok(bytes)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {

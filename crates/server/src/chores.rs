@@ -12,6 +12,7 @@ use tokio::time::MissedTickBehavior;
 use crate::metrics::{Collect, Kind, Page, Registry};
 use crate::names::key_of;
 use crate::node::{Node, Stop};
+use crate::sync::{rollout, schedule};
 use crate::tls::Tls;
 use crate::{api, http};
 
@@ -98,6 +99,7 @@ impl Drop for Chores {
 }
 
 async fn look_around(shared: &Shared) {
+    let mut resumed = false;
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stopped = std::pin::pin!(shared.stop.stopped());
@@ -107,6 +109,12 @@ async fn look_around(shared: &Shared) {
             _ = ticks.tick() => {}
         }
         let Some(node) = shared.node.get() else { continue };
+        if !std::mem::replace(&mut resumed, true) {
+            rollout::resume(node).await;
+        }
+        if let Err(error) = schedule::look(node).await {
+            tracing::error!(%error, "no look at what is to be rebuilt");
+        }
         node.rates.look(node);
         end_idle(node);
         if let Some(tls) = shared.tls.get() {

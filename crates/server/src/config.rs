@@ -205,6 +205,7 @@ settings! {
     output_bytes_max: u64 = "64MiB", Bytes(64 * KIB, 64 * GIB), live("client-output-bytes-max"), "bytes", "Unread replies of a connection; it is not read from until it takes them";
     unauthenticated_arguments_max: u32 = "10", Number(3, 1 << 20), live(""), "arguments", "Most arguments of a command before AUTH";
     unauthenticated_bulk_bytes_max: u64 = "16KiB", Bytes(64, GIB), live(""), "bytes", "Longest argument of a command before AUTH";
+    publish_interval: Duration = "1s", Period(Duration::from_millis(10), DAY), live("publish-interval"), "seconds", "Filters that somebody waits for versions of are published at most so often";
     idle_timeout: Duration = "0", Period(Duration::ZERO, DAY), live("timeout"), "seconds", "Connections that say nothing for so long are closed; 0 is never";
     slowlog_threshold_us: i64 = "10000", Threshold, live("slowlog-log-slower-than"), "microseconds", "Commands that take longer are in SLOWLOG; -1 is none";
     slowlog_length: u32 = "128", Number(0, 100_000), live("slowlog-max-len"), "entries", "Commands that SLOWLOG keeps";
@@ -221,6 +222,7 @@ settings! {
     grow_at_percent: u32 = "80", Number(1, 100), fixed(""), "percent", "How full a filter is when it begins to grow";
     checkpoint_every: Duration = "60s", Period(Duration::from_secs(1), DAY), fixed(""), "seconds", "Longest time between a change and a checkpoint that has it";
     versions_kept: u32 = "8", Number(1, 10_000), live(""), "versions", "Versions of a filter that are kept, besides the pinned one and the one that was pinned before it";
+    versions_kept_for: Duration = "60s", Period(Duration::ZERO, DAY), live(""), "seconds", "Newer versions are kept as well, so that whoever fetches one gets to its end";
     log_level: Level = "info", Choice, live("loglevel"), "", "What is logged: error, warn, info, debug, trace";
     log_format: Format = "text", Choice, fixed(""), "", "How it is logged: text, json";
     redis_version: String = "8.2.0", Version, fixed(""), "", "Version of Redis that INFO and HELLO report";

@@ -18,6 +18,7 @@
 //! | [`tls`] | certificates, read again when they change |
 //! | [`http`] | connections of HTTP, health and metrics |
 //! | [`api`] | filters and their keys over HTTP |
+//! | [`sync`] | who has copies of filters, and what they are told |
 //! | [`metrics`] | what is counted, and Prometheus's page |
 //! | [`glob`] | Redis's patterns |
 //! | [`digest`] | passwords as they are kept |
@@ -51,6 +52,7 @@ mod saves;
 pub mod server;
 mod session;
 mod slowlog;
+pub mod sync;
 pub mod tls;
 mod totals;
 mod work;

@@ -24,6 +24,7 @@ use crate::releases::Releases;
 use crate::resp::Limits;
 use crate::saves::Saves;
 use crate::slowlog::Slowlog;
+use crate::sync::Sync;
 use crate::totals::Rates;
 use crate::work::Work;
 
@@ -42,8 +43,12 @@ const PROTECTED: &str = "-DENIED Umbel runs in protected mode: no password is se
 pub struct Node {
     /// The filters.
     pub engine: Arc<Engine>,
-    /// What all must agree on besides: tokens, and which versions are current.
+    /// What all must agree on besides: tokens, and which version of a filter counts.
     pub registry: Arc<dyn Registry>,
+    /// Versions of filters.
+    pub(crate) releases: Releases,
+    /// Copies of filters elsewhere.
+    pub(crate) sync: Sync,
     /// How the server is run.
     pub config: Live,
     /// Who may do what.
@@ -68,8 +73,6 @@ pub struct Node {
     pub(crate) pause: Pause,
     /// Checkpoints that clients ask for.
     pub(crate) saves: Saves,
-    /// Who makes versions of filters.
-    pub(crate) releases: Releases,
     /// What happens in a second.
     pub(crate) rates: Rates,
     /// Events that took long.
@@ -135,6 +138,11 @@ impl Stop {
         self.0.send_replace(true);
     }
 
+    /// Whether the server is ending.
+    pub fn is_stopped(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Waits for the end.
     pub async fn stopped(&self) {
         // The sender lives as long as this.
@@ -159,9 +167,13 @@ impl Node {
         latency.set_threshold_ms(config.latency_threshold_ms);
         let counts = Counts::default();
         counts.last_save.store(unix_time().as_secs(), Ordering::Relaxed);
+        let registry: Arc<dyn Registry> =
+            Arc::new(EmbeddedRegistry::in_memory(Arc::new(SystemClock::default())));
         Ok(Self {
             engine: Arc::new(engine),
-            registry: Arc::new(EmbeddedRegistry::in_memory(Arc::new(SystemClock::default()))),
+            releases: Releases::new(Arc::clone(&registry)),
+            sync: Sync::default(),
+            registry,
             config: Live::new(config),
             acl,
             metrics: Metrics::new(table::TABLE.iter().map(|row| row.name), loops),
@@ -174,7 +186,6 @@ impl Node {
             run_id: run_id(),
             pause: Pause::default(),
             saves: Saves::default(),
-            releases: Releases::default(),
             rates: Rates::default(),
             latency,
             facts: OnceLock::new(),
@@ -186,7 +197,7 @@ impl Node {
 
     /// The same with a registry that outlives the process.
     pub fn with_registry(self, registry: Arc<dyn Registry>) -> Self {
-        Self { registry, ..self }
+        Self { releases: Releases::new(Arc::clone(&registry)), registry, ..self }
     }
 
     /// The time, for measuring.

@@ -5,6 +5,7 @@ mod common;
 use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::{Answer, Door, start, start_with};
 use serde_json::{Value, json};
@@ -274,10 +275,10 @@ fn a_version_is_as_new_as_it_is_asked_for() {
     let position = add(&door, "f", 10, 20);
     assert_eq!(latest("").number, 1, "nobody asked for a newer one");
     assert_eq!(latest("?max_age_ms=3600000").number, 1, "it is new enough");
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(20));
     assert_eq!(latest("?max_age_ms=10").number, 2);
     assert_eq!(latest(&format!("?at_least={position}")).number, 2, "it has it");
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(20));
     assert_eq!(latest("?max_age_ms=10").number, 2, "nothing changed");
     let position = add(&door, "f", 20, 30);
     let third = latest(&format!("?at_least={position}"));
@@ -308,7 +309,10 @@ fn a_version_is_as_new_as_it_is_asked_for() {
 
 #[test]
 fn versions_are_pinned_and_old_ones_go() {
-    let door = Door::open(start_with(common::new_folder(), |config| config.versions_kept = 3));
+    let door = Door::open(start_with(common::new_folder(), |config| {
+        config.versions_kept = 3;
+        config.versions_kept_for = Duration::ZERO;
+    }));
     make(&door, "f", 10, &json!({}));
     for number in 1..=3 {
         add(&door, "f", number * 100, number * 100 + 1);
@@ -487,10 +491,10 @@ fn snapshots_go_in_every_way() {
     assert_ne!(before, tag("snapshot?format=guava"));
     // All that was taken for them is given back.
     let engine = Arc::clone(&door.running.node.engine);
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     let filter = engine.filter("f").expect("a filter");
     while engine.budget().used() > filter.bytes() && begin.elapsed().as_secs() < 10 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(engine.budget().used(), filter.bytes());
 }
@@ -512,7 +516,7 @@ fn who_may_read_may_not_publish() {
     };
     let (reader, writer, stranger) = (token("read", "f"), token("write", "f"), token("write", "g"));
     let publish = |who: &str| door.post_as("/v1/filters/f/versions", &json!({}), &[who]).0;
-    let pin = |who: &str| door.send_as("PUT", "/v1/filters/f/current", &json!({ "version": 1 }), &[who]).0;
+    let pin = |who: &str| door.json("PUT", "/v1/filters/f/current", &json!({ "version": 1 }), &[who]).0;
     assert_eq!((publish(&reader), publish(&stranger), publish(&writer)), (403, 403, 201));
     assert_eq!((pin(&reader), pin(&stranger), pin(&writer)), (403, 403, 200));
     let version = version_in(&door.fetch("/v1/filters/f/versions/1", &[&reader]));
@@ -554,7 +558,7 @@ fn a_filter_may_go_while_it_is_published() {
                 ("GET", "/v1/filters/f/snapshot?format=guava"),
             ]
             .map(|(method, path)| scope.spawn(move || door.request(method, path, &[], b"").status));
-            std::thread::sleep(std::time::Duration::from_micros(round * 500));
+            std::thread::sleep(Duration::from_micros(round * 500));
             assert_eq!(door.delete("/v1/filters/f"), 204);
             asked.map(|asked| asked.join().expect("an answer")).to_vec()
         });

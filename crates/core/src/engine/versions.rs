@@ -2,7 +2,6 @@
 
 mod known;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -49,19 +48,6 @@ pub struct Published {
 }
 
 impl Version {
-    /// How much of the log it has, in the partitions where the filter has shards.
-    pub fn token(&self) -> Token {
-        let mut least: BTreeMap<u32, Position> = BTreeMap::new();
-        for shard in &self.shards {
-            let partition = u32::from(shard.slot) % self.partitions.max(1);
-            let position = least.entry(partition).or_insert(shard.position);
-            *position = shard.position.min(*position);
-        }
-        let mut token = Token::default();
-        least.into_iter().for_each(|(partition, position)| token.see(partition, position));
-        token
-    }
-
     /// Whether it has everything of the filter that a token has seen. Partitions without the filter do not matter.
     pub fn includes(&self, token: &Token) -> bool {
         self.token().positions().all(|(partition, position)| position >= token.position(partition))

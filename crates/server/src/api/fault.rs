@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::commands::Refusal;
+use crate::sync::Trouble;
 
 /// What came of a request.
 pub(super) type Reply<T = Json<Value>> = Result<T, Fault>;
@@ -76,6 +77,15 @@ impl From<umbel_core::Error> for Fault {
             Error::Invalid(why) => Self::invalid(why),
             gone @ Error::Trimmed { .. } => Self::of(StatusCode::GONE, "trimmed", gone.to_string()),
             other => Self::of(StatusCode::INTERNAL_SERVER_ERROR, "corrupt", other.to_string()),
+        }
+    }
+}
+
+impl From<Trouble> for Fault {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Conflict(why) => Self::conflict(why),
+            Trouble::Engine(error) => error.into(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, Request};
+use axum::extract::{Path, Query, Request};
 use axum::http::header;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -49,6 +49,30 @@ struct Asked {
     after: Option<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Who {
+    session: Option<u64>,
+    sequence: Option<u64>,
+}
+
+/// Whoever gives both may send the same request again.
+fn asker(session: Option<u64>, sequence: Option<u64>) -> Result<entry::Request, Fault> {
+    match (session, sequence) {
+        (None, None) => Ok(entry::Request::default()),
+        (Some(session @ 1..), Some(sequence)) => Ok(entry::Request { session, sequence }),
+        _ => Err(Fault::invalid("session, a number from 1, and sequence go together")),
+    }
+}
+
+fn fingerprints(bytes: &[u8]) -> Result<Vec<Fingerprint>, Fault> {
+    let (keys, rest) = bytes.as_chunks();
+    if !rest.is_empty() {
+        return Err(Fault::invalid(format!("{} bytes of fingerprints; each has 16", bytes.len())));
+    }
+    Ok(keys.iter().map(|key| Fingerprint::from_bytes(*key)).collect())
+}
+
 /// What is done to keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
@@ -79,6 +103,12 @@ fn lines(caller: &Caller, request: Request) -> Lines {
     Lines::new(request.into_body(), caller.node.limits(true).bulk_bytes_max)
 }
 
+/// Whether the body is fingerprints, 16 bytes each: keys that a replica has hashed already.
+fn is_hashed(request: &Request) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/vnd.umbel.fingerprints"))
+}
+
 /// `POST /v1/filters/{name}/add`
 pub(super) async fn add(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
     change(&caller, &name, request, Change::Add).await
@@ -98,17 +128,21 @@ async fn change(caller: &Caller, name: &str, request: Request, change: Change) -
     if is_text(&request) {
         return change_lines(caller, &filter, lines(caller, request), change).await;
     }
-    let Keys { keys, session, sequence } = super::json(request).await?;
-    let who = match (session, sequence) {
-        (None, None) => entry::Request::default(),
-        (Some(session @ 1..), Some(sequence)) => entry::Request { session, sequence },
-        _ => return Err(Fault::invalid("session, a number from 1, and sequence go together")),
+    let hashed_already = is_hashed(&request);
+    let (keys, who) = if hashed_already {
+        let Query(Who { session, sequence }) =
+            Query::try_from_uri(request.uri()).map_err(|rejection| Fault::invalid(rejection.body_text()))?;
+        (fingerprints(&super::body(request).await?)?, asker(session, sequence)?)
+    } else {
+        let Keys { keys, session, sequence } = super::json(request).await?;
+        (hashed(&filter, keys)?, asker(session, sequence)?)
     };
-    let keys = hashed(&filter, keys)?;
     let written = write(caller, &filter, &keys, who, change).await?;
     let done = written.answers.iter().filter(|answer| **answer == Some(true)).count();
     let mut reply = counted(keys.len() as u64, done as u64, &written.token, change);
-    reply["answers"] = json!(written.answers);
+    if !hashed_already {
+        reply["answers"] = json!(written.answers);
+    }
     if let Some(why) = written.refused {
         reply["refused"] = why.into();
     }

@@ -22,6 +22,7 @@ use crate::commands::table::Id;
 use crate::names::name_of;
 use crate::node::Node;
 use crate::releases::{self, Pin, Wanted};
+use crate::sync::{Event, Notice};
 use crate::work::beside;
 
 const CONTENT_TYPE: &str = "application/vnd.umbel.version";
@@ -105,7 +106,7 @@ pub(super) async fn numbered(caller: &Caller, filter: &Handle, number: u64) -> R
 /// `GET /v1/filters/{name}/versions`
 pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Reply {
     let filter = versioned(&caller, Id::UmbelExport, &name)?;
-    let pinned = releases::current(&caller.node, filter.id()).await?.version;
+    let pinned = caller.node.releases.pinned(filter.id()).await?;
     let numbers = caller.node.engine.versions(filter.id()).await?;
     let current = pinned.or(numbers.last().copied());
     let mut versions = Vec::with_capacity(numbers.len());
@@ -129,10 +130,14 @@ pub(super) async fn publish(
     if !body.trim_ascii().is_empty() {
         let Nothing {} = super::object(&body)?;
     }
-    let publish = |node: Arc<Node>, filter| async move { releases::publish(&node, &filter, None).await };
+    let publish = |node: Arc<Node>, filter| async move { node.releases.make(&node, &filter, None).await };
     let published = with(&caller, &name, &filter, publish).await?;
     let number = published.version.number;
-    let current = releases::current(&caller.node, filter.id()).await?.version.unwrap_or(number);
+    let current = caller.node.releases.pinned(filter.id()).await?.unwrap_or(number);
+    if published.is_new {
+        let notice = Notice::of(&published.version, Event::Version, current == number);
+        caller.node.sync.notices.tell(notice);
+    }
     let status = if published.is_new { StatusCode::CREATED } else { StatusCode::OK };
     let location = format!("/v1/filters/{}/versions/{number}", escaped(&name));
     let shown = shown(&caller.node, &published.version, Some(current))?;
@@ -151,7 +156,7 @@ pub(super) async fn get(
     let at_least: Option<Token> = age.at_least.map(|text| text.parse()).transpose()?;
     let wanted = Wanted { max_age_ms: age.max_age_ms, at_least };
     let pinned = match &which[..] {
-        "current" => releases::current(&caller.node, filter.id()).await?.version,
+        "current" => caller.node.releases.pinned(filter.id()).await?,
         "latest" => None,
         number => {
             if wanted.max_age_ms.is_some() || wanted.at_least.is_some() {
@@ -164,7 +169,7 @@ pub(super) async fn get(
         Some(number) => numbered(&caller, &filter, number).await?,
         None => {
             let newest =
-                |node: Arc<Node>, filter| async move { releases::newest(&node, &filter, &wanted).await };
+                |node: Arc<Node>, filter| async move { node.releases.newest(&node, &filter, &wanted).await };
             let newest = with(&caller, &name, &filter, newest).await?;
             newest.ok_or_else(|| no_version("nobody has made a version of this filter yet"))?
         }
@@ -190,13 +195,17 @@ fn number_of(text: &str) -> Result<u64, Fault> {
 pub(super) async fn pin(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
     let filter = versioned(&caller, Id::UmbelResize, &name)?;
     let Pinned { version, expected } = super::json(request).await?;
-    match releases::pin(&caller.node, filter.id(), version, expected).await? {
+    match caller.node.releases.set(&caller.node, filter.id(), version, expected).await? {
         Pin::Done(current) => {
             let newest = caller.node.engine.versions(filter.id()).await?.last().copied();
-            let pinned = current.version.is_some();
+            let serving = current.version.or(newest);
+            if let Some(number) = serving {
+                let version = numbered(&caller, &filter, number).await?;
+                caller.node.sync.notices.tell(Notice::of(&version, Event::Version, true));
+            }
             Ok(Json(json!({
-                "current": current.version.or(newest),
-                "pinned": pinned,
+                "current": serving,
+                "pinned": current.version.is_some(),
                 "previous": current.previous,
             })))
         }

@@ -1,4 +1,4 @@
-//! The HTTP door of a server, and what it answers, byte by byte.
+//! The HTTP door of a server, asked byte by byte.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use serde_json::Value;
 use umbel_server::chores::Chores;
 
-use super::Running;
+use super::{PATIENCE, Running};
 
 /// A server with its HTTP door.
 pub struct Door {
@@ -49,9 +49,10 @@ impl Door {
         self.chores.addresses()[0]
     }
 
-    /// Sends a request, and gives all that comes back.
-    pub fn request(&self, method: &str, path: &str, head: &[&str], body: &[u8]) -> Answer {
+    /// Sends a request on a connection of its own.
+    pub fn send(&self, method: &str, path: &str, head: &[&str], body: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address()).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let mut request = format!("{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n");
         if !head.iter().any(|line| line.starts_with("content-length")) {
             request.push_str(&format!("content-length: {}\r\n", body.len()));
@@ -59,22 +60,17 @@ impl Door {
         head.iter().for_each(|line| request.push_str(&format!("{line}\r\n")));
         stream.write_all(format!("{request}\r\n").as_bytes()).expect("sent");
         stream.write_all(body).expect("sent");
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).expect("an answer");
-        let end = bytes.windows(4).position(|end| end == b"\r\n\r\n").expect("a head");
-        let head = String::from_utf8(bytes[..end].to_vec()).expect("text");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        let mut answer = Answer { status, head, body: bytes.split_off(end + 4) };
+        stream
+    }
+
+    /// All that comes back for a request.
+    pub fn request(&self, method: &str, path: &str, head: &[&str], body: &[u8]) -> Answer {
+        let (status, head, body) = self.ask_bytes(method, path, head, body);
+        let mut answer = Answer { status, head, body };
         if answer.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
             answer.body = joined(&answer.body);
         }
         answer
-    }
-
-    /// Status, head and body of an answer in text.
-    pub fn ask(&self, method: &str, path: &str, head: &[&str], body: &[u8]) -> (u16, String, String) {
-        let answer = self.request(method, path, head, body);
-        (answer.status, answer.head, String::from_utf8(answer.body).expect("text"))
     }
 
     /// Fetches bytes.
@@ -82,36 +78,52 @@ impl Door {
         self.request("GET", path, head, b"")
     }
 
+    /// Status, head and body of an answer.
+    pub fn ask_bytes(&self, method: &str, path: &str, head: &[&str], body: &[u8]) -> (u16, String, Vec<u8>) {
+        let mut answer = Vec::new();
+        self.send(method, path, head, body).read_to_end(&mut answer).expect("an answer");
+        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head");
+        let head = String::from_utf8(answer[..end].to_vec()).expect("text");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, head, answer.split_off(end + 4))
+    }
+
+    /// The same, where the body is text.
+    pub fn ask(&self, method: &str, path: &str, head: &[&str], body: &[u8]) -> (u16, String, String) {
+        let (status, head, body) = self.ask_bytes(method, path, head, body);
+        (status, head, String::from_utf8(body).expect("text"))
+    }
+
     pub fn get(&self, path: &str) -> (u16, Value) {
-        let answer = self.fetch(path, &[]);
-        (answer.status, answer.json())
+        let (status, _, body) = self.ask("GET", path, &[], b"");
+        (status, serde_json::from_str(&body).expect("JSON"))
     }
 
     pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         self.post_as(path, body, &[])
     }
 
-    pub fn post_as(&self, path: &str, body: &Value, head: &[&str]) -> (u16, Value) {
-        self.send_as("POST", path, body, head)
-    }
-
     pub fn put(&self, path: &str, body: &Value) -> (u16, Value) {
-        self.send_as("PUT", path, body, &[])
+        self.json("PUT", path, body, &[])
     }
 
-    pub fn send_as(&self, method: &str, path: &str, body: &Value, head: &[&str]) -> (u16, Value) {
+    pub fn post_as(&self, path: &str, body: &Value, head: &[&str]) -> (u16, Value) {
+        self.json("POST", path, body, head)
+    }
+
+    pub fn json(&self, method: &str, path: &str, body: &Value, head: &[&str]) -> (u16, Value) {
         let head: Vec<&str> = head.iter().copied().chain(["content-type: application/json"]).collect();
-        let answer = self.request(method, path, &head, body.to_string().as_bytes());
-        (answer.status, answer.json())
+        let (status, _, answer) = self.ask(method, path, &head, body.to_string().as_bytes());
+        (status, serde_json::from_str(&answer).expect("JSON"))
     }
 
     pub fn lines(&self, path: &str, lines: &[u8]) -> (u16, Value) {
-        let answer = self.request("POST", path, &["content-type: text/plain"], lines);
-        (answer.status, answer.json())
+        let (status, _, answer) = self.ask("POST", path, &["content-type: text/plain"], lines);
+        (status, serde_json::from_str(&answer).expect("JSON"))
     }
 
     pub fn delete(&self, path: &str) -> u16 {
-        self.request("DELETE", path, &[], b"").status
+        self.ask("DELETE", path, &[], b"").0
     }
 }
 

@@ -1,0 +1,232 @@
+//! The feed of a filter: its changes as they come, for those who keep a copy.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout};
+use umbel_core::engine::{Handle, Token};
+use umbel_core::entry::{Entry, Operation};
+use umbel_core::feed::Frame;
+use umbel_core::version::{ChunkId, Version};
+use umbel_core::{Error, Result};
+
+use super::caller::Caller;
+use super::fault::{Fault, Reply};
+use crate::commands::table::Id;
+use crate::node::Node;
+
+const CONTENT_TYPE: &str = "application/vnd.umbel.feed";
+/// The longest wait for a change.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How often a stream says how far it is, if nothing else happens.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    #[serde(default)]
+    after: String,
+    wait_ms: Option<u64>,
+    #[serde(default)]
+    follow: bool,
+    /// Whether versions come in the stream, too.
+    #[serde(default)]
+    versions: bool,
+    /// The version that the reader has.
+    have: Option<u64>,
+}
+
+/// `GET /v1/filters/{name}/feed`
+pub(super) async fn feed(
+    caller: Caller,
+    Path(name): Path<String>,
+    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+) -> Reply<Response> {
+    let Query(asked) = asked.map_err(|rejection| Fault::invalid(rejection.body_text()))?;
+    let filter = caller.filter(Id::UmbelExport, &name)?;
+    let token: Token = asked.after.parse()?;
+    let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0));
+    if wait > WAIT_MAX {
+        return Err(Fault::invalid(format!("wait_ms is at most {}", WAIT_MAX.as_millis())));
+    }
+    if asked.follow && asked.wait_ms.is_some() || !asked.follow && asked.versions {
+        return Err(Fault::invalid(
+            "wait_ms is for a single answer, versions for one that goes on (follow=true)",
+        ));
+    }
+    let mut follower = Follower::new(Arc::clone(&caller.node), filter, token);
+    let body = if asked.follow {
+        if asked.versions {
+            follower.push_versions(asked.have).await?;
+        }
+        // What is known to be impossible is said before the stream begins.
+        let first = follower.changes().await?;
+        Body::from_stream(follower.stream(first))
+    } else {
+        Body::from(follower.poll(wait).await?)
+    };
+    let headers = [(header::CONTENT_TYPE, CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")];
+    Ok((headers, body).into_response())
+}
+
+/// One who follows a filter.
+struct Follower {
+    node: Arc<Node>,
+    filter: Arc<Handle>,
+    token: Token,
+    /// What the reader has, if it is sent versions.
+    chunks: Option<HashSet<ChunkId>>,
+    /// A version at or after this place has to be sent before anything else makes sense.
+    wanted: Option<Token>,
+    /// Chunks of a version that is being sent, last first.
+    sending: Option<(Version, Vec<ChunkId>)>,
+    gone: bool,
+    told: Instant,
+}
+
+impl Follower {
+    fn new(node: Arc<Node>, filter: Arc<Handle>, token: Token) -> Self {
+        let told = Instant::now();
+        Self { node, filter, token, chunks: None, wanted: None, sending: None, gone: false, told }
+    }
+
+    async fn push_versions(&mut self, have: Option<u64>) -> Result<()> {
+        let engine = &self.node.engine;
+        let known = match have {
+            Some(number) if engine.versions(self.filter.id()).await?.contains(&number) => {
+                Some(engine.version(self.filter.id(), number).await?)
+            }
+            _ => None,
+        };
+        if known.is_none() {
+            self.wanted = Some(Token::default());
+        }
+        self.chunks = Some(known.iter().flat_map(Version::chunks).collect());
+        Ok(())
+    }
+
+    /// The next changes as frames; nothing if there are none.
+    async fn changes(&mut self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        if self.wanted.is_some() {
+            return Ok(out);
+        }
+        let changes = match self.node.engine.changes(&self.filter, &self.token).await {
+            Err(Error::Trimmed { .. }) if self.chunks.is_some() => {
+                self.wanted = Some(self.node.engine.token());
+                return Ok(out);
+            }
+            changes => changes?,
+        };
+        for (partition, record) in changes.records {
+            let operation = Entry::decode(&record.entry)?.operation;
+            self.gone |= operation == Operation::Drop;
+            let stacks = matches!(operation, Operation::Define(_)) && !self.filter.definition().retain;
+            if self.chunks.is_some() && (operation.reshapes() || stacks) {
+                self.wanted.get_or_insert_default().see(partition, record.position);
+            }
+            Frame::Record { partition, record }.encode(&mut out);
+        }
+        self.token = changes.token;
+        Ok(out)
+    }
+
+    /// Says how far it is.
+    fn reached(&mut self, out: &mut Vec<u8>) {
+        self.told = Instant::now();
+        for (partition, position) in self.token.positions() {
+            Frame::Reached { partition, position }.encode(out);
+        }
+    }
+
+    /// What there is, or will be within a time.
+    async fn poll(&mut self, wait: Duration) -> Result<Vec<u8>> {
+        let until = Instant::now() + wait;
+        loop {
+            let before = self.token.clone();
+            let mut out = self.changes().await?;
+            let moved = self.token != before;
+            if !out.is_empty() || (!moved && Instant::now() >= until) {
+                self.reached(&mut out);
+                return Ok(out);
+            }
+            if !moved {
+                let left = until.saturating_duration_since(Instant::now());
+                self.wait(left).await;
+            }
+        }
+    }
+
+    /// Waits for a change, for the end, or for a time.
+    async fn wait(&self, most: Duration) {
+        let change = self.node.engine.moved(&self.filter, &self.token);
+        tokio::select! {
+            _ = timeout(most, change) => {}
+            () = self.node.stop.stopped() => {}
+        }
+    }
+
+    fn stream(self, first: Vec<u8>) -> impl stream::Stream<Item = Result<Bytes>> {
+        stream::unfold((self, Some(first)), async |(mut follower, first)| {
+            let next = match first {
+                Some(first) if !first.is_empty() => Ok(Some(first)),
+                _ => follower.next().await,
+            };
+            next.transpose().map(|frames| (frames.map(Bytes::from), (follower, None)))
+        })
+    }
+
+    /// What is sent next; nothing when it is over.
+    async fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(frames) = self.next_of_version().await? {
+                return Ok(Some(frames));
+            }
+            if self.gone || self.node.stop.is_stopped() {
+                return Ok(None);
+            }
+            let before = self.token.clone();
+            let mut out = self.changes().await?;
+            if self.told.elapsed() >= SIGN_OF_LIFE {
+                self.reached(&mut out);
+            }
+            if !out.is_empty() {
+                return Ok(Some(out));
+            }
+            if self.token == before && self.wanted.is_none() {
+                self.wait(SIGN_OF_LIFE.saturating_sub(self.told.elapsed())).await;
+            }
+        }
+    }
+
+    /// The next part of a version that the reader needs.
+    async fn next_of_version(&mut self) -> Result<Option<Vec<u8>>> {
+        let engine = &self.node.engine;
+        if let Some(wanted) = self.wanted.take() {
+            let version = self.node.releases.publish(&self.node, &self.filter, Some(&wanted)).await?;
+            let had = self.chunks.take().unwrap_or_default();
+            let needed: HashSet<ChunkId> = version.chunks().collect();
+            self.sending = Some((version, needed.difference(&had).copied().collect()));
+            self.chunks = Some(needed);
+        }
+        let Some((version, chunks)) = &mut self.sending else { return Ok(None) };
+        let mut out = Vec::new();
+        if let Some(id) = chunks.pop() {
+            let chunk = engine.chunk(id).await?;
+            let chunk = chunk.ok_or_else(|| Error::Retry(format!("the chunk {id} has gone meanwhile")))?;
+            Frame::Chunk(chunk).encode(&mut out);
+        } else {
+            Frame::Version(version.encode()?.into()).encode(&mut out);
+            self.token = version.token();
+            self.sending = None;
+        }
+        Ok(Some(out))
+    }
+}

@@ -1,0 +1,106 @@
+//! Copies of filters in other processes: who has which, and what they are told.
+//!
+//! ```text
+//!  replica --> heartbeat: what it has ------> Replicas <-- rollouts and strong publishes look here
+//!          <-- what it is to serve and stage     |
+//!          <-- notices: look again now <------ Notices <-- versions that are published or pinned
+//! ```
+//!
+//! All of this is soft: after a restart the next heartbeats bring it back. What must not be forgotten is in the registry.
+
+mod notices;
+mod publisher;
+mod replicas;
+pub(crate) mod rollout;
+pub(crate) mod schedule;
+pub(crate) mod strong;
+
+use std::fmt;
+
+use umbel_core::Error;
+use umbel_core::engine::Handle;
+
+use crate::node::{Node, unix_time};
+pub(crate) use notices::{Event, Notice, Notices};
+use replicas::LEASE;
+pub(crate) use replicas::{Beat, Known, Replicas};
+use rollout::Plan;
+
+/// What the server knows of copies elsewhere.
+#[derive(Debug, Default)]
+pub struct Sync {
+    pub(crate) notices: Notices,
+    pub(crate) replicas: Replicas,
+    pub(crate) strong: strong::Strong,
+}
+
+/// What a replica is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The version to answer from. A strong replica without one does not answer; others choose themselves.
+    pub(crate) serve: Option<u64>,
+    /// A version to have ready.
+    pub(crate) stage: Option<u64>,
+}
+
+/// What a replica is told at a heartbeat.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    pub(crate) told: Told,
+    /// How long a strong replica may answer, from when it asked.
+    pub(crate) lease_ms: u64,
+    /// Probe keys, if there are some to be tried.
+    pub(crate) probes: Option<Plan>,
+    /// Other replicas that give chunks.
+    pub(crate) peers: Vec<String>,
+}
+
+/// Why something about copies is not done.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Somebody else was there first, or too few agree.
+    Conflict(String),
+    /// The engine or the registry cannot.
+    Engine(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conflict(why) => f.write_str(why),
+            Self::Engine(error) => error.fmt(f),
+        }
+    }
+}
+
+/// The time in milliseconds since 1970.
+fn now_ms() -> u64 {
+    unix_time().as_millis() as u64
+}
+
+/// Notes what a replica says, and tells it what to do.
+pub(crate) async fn heard(node: &Node, filter: &Handle, id: &str, beat: Beat) -> Result<Orders, Trouble> {
+    let (filter, strong, asked) = (filter.id(), beat.strategy == "strong", node.now());
+    node.sync.replicas.heard(filter, id, beat, asked).map_err(|why| Trouble::Engine(Error::Invalid(why)))?;
+    let peers = node.sync.replicas.peers(filter, id);
+    if strong {
+        let told = node.sync.strong.tell(node, filter, id).await?;
+        let lease_ms = if told.serve.is_some() { LEASE.as_millis() as u64 } else { 0 };
+        return Ok(Orders { told, lease_ms, probes: None, peers });
+    }
+    Ok(match rollout::tell(node, filter, id).await? {
+        Some((serve, plan)) => {
+            Orders { told: Told { serve, stage: None }, lease_ms: 0, probes: Some(plan), peers }
+        }
+        None => {
+            let serve = node.releases.pinned(filter).await?;
+            Orders { told: Told { serve, stage: None }, lease_ms: 0, probes: None, peers }
+        }
+    })
+}

@@ -1,0 +1,106 @@
+//! Notices: small words to everybody who follows a filter.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::broadcast;
+use umbel_core::engine::Handle;
+use umbel_core::version::Version;
+
+use super::publisher::Publisher;
+use crate::node::Node;
+
+/// Notices that somebody may be behind with. Whoever misses one looks for itself, so few are enough.
+const KEPT: usize = 64;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A version was published, or made the current one.
+    Version,
+    /// Replicas are to ask at once what they should serve or fetch.
+    Stage,
+}
+
+impl Event {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Version => "version",
+            Self::Stage => "stage",
+        }
+    }
+}
+
+/// A notice.
+#[derive(Clone, Debug)]
+pub(crate) struct Notice {
+    pub(crate) filter: u64,
+    pub(crate) event: Event,
+    pub(crate) number: u64,
+    pub(crate) digest: String,
+    pub(crate) current: bool,
+}
+
+impl Notice {
+    pub(crate) fn of(version: &Version, event: Event, current: bool) -> Self {
+        let digest = version.digest().to_string();
+        Self { filter: version.filter, event, number: version.number, digest, current }
+    }
+}
+
+/// Everybody who listens.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    sender: broadcast::Sender<Notice>,
+    /// Who publishes filters that somebody listens to, while somebody does.
+    publishers: Mutex<HashMap<u64, Weak<Publisher>>>,
+}
+
+impl Default for Notices {
+    fn default() -> Self {
+        Self { sender: broadcast::Sender::new(KEPT), publishers: Mutex::default() }
+    }
+}
+
+/// One who listens to a filter. While there is one, the filter is published when it changes.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    filter: u64,
+    receiver: broadcast::Receiver<Notice>,
+    _publisher: Arc<Publisher>,
+}
+
+impl Notices {
+    /// Tells everybody who listens.
+    pub(crate) fn tell(&self, notice: Notice) {
+        // Nobody may be listening.
+        let _ = self.sender.send(notice);
+    }
+
+    /// Listens to a filter.
+    pub(crate) fn listen(&self, node: &Arc<Node>, filter: &Arc<Handle>) -> Listener {
+        let receiver = self.sender.subscribe();
+        let mut publishers = self.publishers.lock().unwrap_or_else(PoisonError::into_inner);
+        publishers.retain(|_, publisher| publisher.strong_count() > 0);
+        let running = publishers.get(&filter.id()).and_then(Weak::upgrade);
+        let publisher = running.unwrap_or_else(|| {
+            let publisher = Arc::new(Publisher::start(node, filter));
+            publishers.insert(filter.id(), Arc::downgrade(&publisher));
+            publisher
+        });
+        Listener { filter: filter.id(), receiver, _publisher: publisher }
+    }
+}
+
+impl Listener {
+    /// The next notice; none if some were missed, and the one who listens should look for itself.
+    pub(crate) async fn next(&mut self) -> Option<Notice> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(notice) if notice.filter == self.filter => return Some(notice),
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}

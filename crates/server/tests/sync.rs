@@ -1,0 +1,429 @@
+//! What replicas get from the server: changes as they come, versions in between, notices, and orders.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use common::{Door, start};
+use serde_json::{Value, json};
+use umbel_core::budget::Budget;
+use umbel_core::copy::{Assembly, Copy, Taken};
+use umbel_core::entry::Entry;
+use umbel_core::feed::Frame;
+use umbel_core::fold::Means;
+use umbel_core::version::Version;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn means() -> Means {
+    Means::new(Budget::new(1 << 30))
+}
+
+fn door_with(filter: &Value) -> Door {
+    let door = Door::open(start());
+    assert_eq!(door.post("/v1/filters", filter).0, 201);
+    door
+}
+
+fn add(door: &Door, from: u32, to: u32) -> String {
+    let keys: Vec<String> = (from..to).map(|number| format!("key {number}")).collect();
+    let (status, added) = door.post("/v1/filters/f/add", &json!({ "keys": keys }));
+    assert_eq!(status, 200, "{added}");
+    added["position"].as_str().expect("a position").to_owned()
+}
+
+fn publish(door: &Door) -> Version {
+    let engine = &door.running.node.engine;
+    let filter = engine.filter("f").expect("it is there");
+    block_on(engine.publish(&filter)).expect("published")
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+}
+
+fn copy_of(door: &Door, version: Version) -> Copy {
+    let mut assembly = Assembly::new(version, &means()).expect("a version");
+    for id in assembly.missing().collect::<Vec<_>>() {
+        let chunk = block_on(door.running.node.engine.chunk(id)).expect("read").expect("there");
+        assembly.put(&chunk).expect("good");
+    }
+    assembly.finish(&means()).expect("whole")
+}
+
+/// All frames of some bytes.
+fn frames(bytes: &[u8]) -> Vec<Frame> {
+    let (mut buffer, mut found) = (BytesMut::from(bytes), Vec::new());
+    while let Some(frame) = Frame::take(&mut buffer).expect("good frames") {
+        found.push(frame);
+    }
+    assert!(buffer.is_empty(), "a frame that is cut off");
+    found
+}
+
+/// Puts frames into a copy; gives the worst that came of them.
+fn put(copy: &Copy, frames: &[Frame]) -> Taken {
+    let mut worst = Taken::Done;
+    for frame in frames {
+        match frame {
+            Frame::Record { partition, record } => {
+                let entry = Entry::decode(&record.entry).expect("an entry");
+                let taken = copy.apply(*partition, record.position, &entry).expect("applied");
+                if taken != Taken::Done {
+                    worst = taken;
+                }
+            }
+            Frame::Reached { partition, position } => copy.reach(*partition, *position),
+            Frame::Version(_) | Frame::Chunk(_) => panic!("no version was asked for"),
+        }
+    }
+    worst
+}
+
+fn poll(door: &Door, after: &str, wait_ms: u64) -> (u16, Vec<u8>) {
+    let path = format!("/v1/filters/f/feed?after={after}&wait_ms={wait_ms}");
+    let (status, _, body) = door.ask_bytes("GET", &path, &[], b"");
+    (status, body)
+}
+
+/// A stream in chunks, as it comes.
+struct Stream {
+    reader: BufReader<TcpStream>,
+    buffer: BytesMut,
+}
+
+impl Stream {
+    fn open(door: &Door, path: &str) -> Self {
+        let mut reader = BufReader::new(door.send("GET", path, &[], b""));
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a status");
+        assert!(line.contains(" 200 "), "{line}");
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).expect("a head");
+        }
+        Self { reader, buffer: BytesMut::new() }
+    }
+
+    /// The next part of the body; nothing at its end.
+    fn part(&mut self) -> Vec<u8> {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).expect("a length");
+        let length = usize::from_str_radix(line.trim(), 16).expect("a length");
+        let mut part = vec![0; length + 2];
+        self.reader.read_exact(&mut part).expect("a part");
+        part.truncate(length);
+        part
+    }
+
+    fn frame(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = Frame::take(&mut self.buffer).expect("a good frame") {
+                return Some(frame);
+            }
+            let part = self.part();
+            if part.is_empty() {
+                return None;
+            }
+            self.buffer.extend_from_slice(&part);
+        }
+    }
+}
+
+#[test]
+fn a_copy_follows_by_asking_again_and_again() {
+    let door = door_with(&json!({ "name": "f", "capacity": 10_000, "error": 0.001, "kind": "counting" }));
+    add(&door, 0, 100);
+    let copy = copy_of(&door, publish(&door));
+    let begun = Instant::now();
+    assert_eq!(put(&copy, &frames(&poll(&door, &copy.token().to_string(), 0).1)), Taken::Done);
+    assert!(begun.elapsed() < PATIENCE);
+    // It waits for what comes.
+    let position = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| poll(&door, &copy.token().to_string(), 20_000).1);
+        std::thread::sleep(Duration::from_millis(100));
+        let position = add(&door, 100, 150);
+        put(&copy, &frames(&asked.join().expect("an answer")));
+        position
+    });
+    assert!(copy.token().includes(&position.parse().expect("a token")));
+    let removed = door.post("/v1/filters/f/remove", &json!({ "keys": ["key 3", "key 4", "nobody's"] }));
+    assert_eq!(removed.1["removed"], 2);
+    put(&copy, &frames(&poll(&door, &copy.token().to_string(), 0).1));
+    assert_eq!(copy.digest(), publish(&door).digest());
+
+    let (status, refused) = poll(&door, "0:zz", 0);
+    assert_eq!(status, 400, "{}", String::from_utf8_lossy(&refused));
+    assert_eq!(poll(&door, "", 61_000).0, 400, "nobody waits for so long");
+    assert_eq!(door.get("/v1/filters/none/feed").0, 404);
+}
+
+#[test]
+fn a_stream_brings_changes_and_versions() {
+    let door = door_with(&json!({ "name": "f", "capacity": 1_000, "error": 0.01 }));
+    add(&door, 0, 500);
+    let version = publish(&door);
+    let copy = copy_of(&door, version.clone());
+    let path = format!("/v1/filters/f/feed?after={}&follow=true", copy.token());
+    let mut stream = Stream::open(&door, &path);
+    let position = add(&door, 500, 600).parse().expect("a token");
+    while !copy.token().includes(&position) {
+        let frame = stream.frame().expect("it goes on");
+        assert_eq!(put(&copy, &[frame]), Taken::Done);
+    }
+    assert_eq!(copy.digest(), publish(&door).digest());
+
+    // With versions: it grows, and what the reader lacks comes by itself.
+    let path = format!("{path}&versions=true&have={}", version.number);
+    let mut stream = Stream::open(&door, &path);
+    add(&door, 600, 5_000);
+    let mut live = Arc::new(copy);
+    let (mut chunks, mut versions) = (Vec::new(), 0);
+    let last = add(&door, 5_000, 5_001).parse().expect("a token");
+    let begun = Instant::now();
+    while versions == 0 || !live.token().includes(&last) || live.behind().is_some() {
+        assert!(begun.elapsed() < PATIENCE, "{} versions", versions);
+        match stream.frame().expect("it goes on") {
+            Frame::Chunk(chunk) => chunks.push(chunk),
+            Frame::Version(bytes) => {
+                let version = Version::decode(&bytes, "a version").expect("good");
+                let mut assembly = Assembly::new(version, &means()).expect("a version");
+                assembly.reuse(&live);
+                for chunk in chunks.drain(..) {
+                    assembly.put(&chunk).expect("good");
+                }
+                live = Arc::new(assembly.finish(&means()).expect("nothing is missing"));
+                versions += 1;
+            }
+            frame => _ = put(&live, &[frame]),
+        }
+    }
+    let filter = door.running.node.engine.filter("f").expect("there");
+    block_on(async {
+        while filter.is_behind() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    for number in 0..5_001 {
+        assert!(live.contains(live.hasher().fingerprint(format!("key {number}").as_bytes())), "key {number}");
+    }
+    // The end of a filter is the end of the stream.
+    assert_eq!(door.delete("/v1/filters/f"), 204);
+    while stream.frame().is_some() {}
+}
+
+#[test]
+fn notices_come_when_there_is_a_new_version() {
+    let door = door_with(&json!({ "name": "f", "capacity": 1_000, "error": 0.01 }));
+    let mut stream = Stream::open(&door, "/v1/filters/f/notices");
+    let mut text = String::new();
+    let mut numbers = Vec::new();
+    for round in 0..3 {
+        add(&door, round * 10, round * 10 + 10);
+        while numbers.len() <= round as usize {
+            text.push_str(&String::from_utf8(stream.part()).expect("text"));
+            while let Some((event, rest)) = text.split_once("\n\n") {
+                let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+                if event.contains("event: version") {
+                    let data: Value = serde_json::from_str(data.expect("data")).expect("JSON");
+                    numbers.push(data["number"].as_u64().expect("a number"));
+                }
+                text = rest.to_owned();
+            }
+        }
+    }
+    assert!(numbers.is_sorted() && numbers.len() >= 3, "{numbers:?}");
+}
+
+/// A replica that says what a test wants it to say.
+struct Fake<'a> {
+    door: &'a Door,
+    id: String,
+    strategy: &'static str,
+    sequence: u64,
+}
+
+impl<'a> Fake<'a> {
+    fn new(door: &'a Door, number: usize, strategy: &'static str) -> Self {
+        Self { door, id: format!("replica-{number}"), strategy, sequence: 0 }
+    }
+
+    fn beat(&mut self, mut says: Value) -> Value {
+        self.sequence += 1;
+        says["strategy"] = self.strategy.into();
+        says["run"] = 1.into();
+        says["sequence"] = self.sequence.into();
+        let (status, told) = self.door.put(&format!("/v1/filters/f/replicas/{}", self.id), &says);
+        assert_eq!(status, 200, "{told}");
+        told
+    }
+}
+
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it took too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_majority_switches_together() {
+    let door = door_with(&json!({ "name": "f", "capacity": 1_000, "error": 0.01 }));
+    add(&door, 0, 10);
+    let mut replicas: Vec<_> = (0..3).map(|number| Fake::new(&door, number, "strong")).collect();
+    for replica in &mut replicas {
+        let told = replica.beat(json!({ "version": null }));
+        assert_eq!((&told["serve"], &told["lease_ms"]), (&Value::Null, &json!(0)), "nothing was published");
+    }
+    let switch = |timeout_ms: u64| door.post("/v1/filters/f/switch", &json!({ "timeout_ms": timeout_ms }));
+    let (status, refused) = switch(300);
+    assert_eq!(status, 409, "nobody has it: {refused}");
+    assert_eq!(replicas[0].beat(json!({ "version": null }))["serve"], Value::Null, "the old one goes on");
+
+    let switched = std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| switch(20_000));
+        let staged = until(|| replicas[0].beat(json!({ "version": null }))["stage"].as_u64());
+        let (status, refused) = switch(20_000);
+        assert_eq!(status, 409, "two cannot publish at once: {refused}");
+        replicas[0].beat(json!({ "version": null, "staged": staged }));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!publisher.is_finished(), "one of three is no majority");
+        replicas[1].beat(json!({ "version": null, "staged": staged }));
+        publisher.join().expect("an answer")
+    });
+    assert_eq!((switched.0, &switched.1["acknowledged"]), (201, &json!(2)), "{}", switched.1);
+    let first = switched.1["number"].as_u64().expect("a number");
+    for replica in &mut replicas {
+        let told = replica.beat(json!({ "version": first }));
+        assert_eq!(told["serve"], first, "the third is told, too, and has to fetch it");
+        assert!(told["lease_ms"].as_u64() > Some(0));
+    }
+
+    // Nobody is told of the next one while somebody may answer from the last.
+    add(&door, 10, 20);
+    std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| switch(20_000));
+        let staged = until(|| replicas[0].beat(json!({ "version": first }))["stage"].as_u64());
+        for replica in &mut replicas[..2] {
+            replica.beat(json!({ "version": first, "staged": staged }));
+        }
+        for replica in &mut replicas[..2] {
+            until(|| {
+                replica.beat(json!({ "version": first, "staged": staged }))["serve"].is_null().then_some(())
+            });
+            replica.beat(json!({ "version": null, "staged": staged }));
+        }
+        // The third is cut off: its lease has to end first.
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!publisher.is_finished());
+        let told = replicas[0].beat(json!({ "version": null, "staged": staged }));
+        assert_eq!(told["serve"], Value::Null);
+        let (status, switched) = publisher.join().expect("an answer");
+        assert_eq!((status, &switched["number"]), (201, &json!(staged)), "{switched}");
+        assert_eq!(replicas[0].beat(json!({ "version": staged }))["serve"], staged);
+    });
+    let (_, listed) = door.get("/v1/filters/f/replicas");
+    assert_eq!(listed["replicas"].as_array().map(Vec::len), Some(3), "{listed}");
+}
+
+#[test]
+fn a_rollout_goes_group_by_group_and_back() {
+    let door = door_with(&json!({ "name": "f", "capacity": 1_000, "error": 0.01 }));
+    add(&door, 0, 10);
+    let first = publish(&door);
+    let mut replicas: Vec<_> = (0..4).map(|number| Fake::new(&door, number, "pull")).collect();
+    let region = |number: usize| if number < 2 { "eu" } else { "us" };
+    // Each one takes what it is told, with its right digest unless a test wants otherwise.
+    let follow = |replicas: &mut [Fake<'_>], wrong: Option<usize>| -> Vec<u64> {
+        let mut told = Vec::new();
+        for (number, replica) in replicas.iter_mut().enumerate() {
+            let labels = json!({ "region": region(number) });
+            let orders = replica.beat(json!({ "labels": labels, "version": null }));
+            let serve = orders["serve"].as_u64().unwrap_or(first.number);
+            let filter = door.running.node.engine.filter("f").expect("there");
+            let version = block_on(door.running.node.engine.version(filter.id(), serve)).expect("there");
+            let digest = if wrong == Some(number) && serve != first.number {
+                "0".repeat(64)
+            } else {
+                version.digest().to_string()
+            };
+            let probed = json!({ "version": serve, "missing": 0, "unexpected": 0 });
+            let says = json!({ "labels": labels, "version": serve, "digest": digest, "probed": probed });
+            replica.beat(says);
+            told.push(serve);
+        }
+        told
+    };
+    follow(&mut replicas, None);
+    add(&door, 10, 20);
+    let plan = json!({ "by": "region", "order": ["eu"], "pause_ms": 300, "probe_present": ["key 3"] });
+    let (status, begun) = door.post("/v1/filters/f/rollout", &json!({ "plan": plan }));
+    assert_eq!(status, 201, "{begun}");
+    let target = begun["target"].as_u64().expect("a version");
+    assert_eq!(door.post("/v1/filters/f/rollout", &json!({})).0, 409, "one at a time");
+    assert_eq!(follow(&mut replicas, None), [target, target, first.number, first.number], "the first group");
+    until(|| (follow(&mut replicas, None) == [target; 4]).then_some(()));
+    until(|| (door.get("/v1/filters/f/rollout").1["state"] == "done").then_some(()));
+    assert_eq!(follow(&mut replicas, None), [target; 4]);
+
+    add(&door, 20, 30);
+    let (status, begun) =
+        door.post("/v1/filters/f/rollout", &json!({ "plan": { "by": "region", "order": ["us"] } }));
+    assert_eq!(status, 201, "{begun}");
+    until(|| {
+        follow(&mut replicas, Some(3));
+        (door.get("/v1/filters/f/rollout").1["state"] == "rolled_back").then_some(())
+    });
+    let (_, ended) = door.get("/v1/filters/f/rollout");
+    assert!(ended["why"].as_str().is_some_and(|why| why.contains("checksum")), "{ended}");
+    assert_eq!(follow(&mut replicas, None), [target; 4], "all are back");
+    for bad in [json!({ "percent": [50, 10] }), json!({ "batch": 0 }), json!({ "order": ["x"] })] {
+        assert_eq!(door.post("/v1/filters/f/rollout", &json!({ "plan": bad })).0, 400);
+    }
+}
+
+#[test]
+fn hashed_keys_are_taken_as_they_are() {
+    let door = door_with(&json!({ "name": "f", "capacity": 1_000, "error": 1e-6, "kind": "counting" }));
+    let filter = door.running.node.engine.filter("f").expect("there");
+    let bytes: Vec<u8> = (0..3_u8).flat_map(|key| filter.hasher().fingerprint(&[key]).to_bytes()).collect();
+    let head = ["content-type: application/vnd.umbel.fingerprints"];
+    for _ in 0..2 {
+        let path = "/v1/filters/f/add?session=9&sequence=1";
+        let (status, _, answer) = door.ask("POST", path, &head, &bytes);
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        assert_eq!((status, &answer["keys"], &answer["added"]), (200, &json!(3), &json!(3)));
+    }
+    let verified = door.post("/v1/filters/f/verify", &json!({ "keys": [{ "base64": "AA==" }] }));
+    assert_eq!(verified.1["counts"], json!([1]), "once");
+    assert_eq!(door.ask("POST", "/v1/filters/f/add", &head, &bytes[..40]).0, 400);
+    assert_eq!(door.ask("POST", "/v1/filters/f/add?session=9", &head, &bytes).0, 400);
+}
+
+#[test]
+fn a_filter_is_built_anew_by_the_clock() {
+    let door = door_with(&json!({ "name": "f", "capacity": 1_000, "error": 0.01, "kind": "counting" }));
+    add(&door, 0, 10);
+    let path = "/v1/filters/f/schedule";
+    assert_eq!(door.get(path).0, 404);
+    assert_eq!(door.put(path, &json!({ "cron": "every day" })).0, 400);
+    let (status, set) = door.put(path, &json!({ "cron": "0 3 * * *" }));
+    assert_eq!(status, 200, "{set}");
+    assert!(set["next_ms"].as_u64() > Some(0));
+    // Six fields have seconds, too.
+    let generation = || door.get("/v1/filters/f").1["generation"].as_u64().expect("a number");
+    let before = generation();
+    assert_eq!(door.put(path, &json!({ "cron": "* * * * * *" })).0, 200);
+    until(|| (generation() > before && door.get(path).1["last_ms"].is_u64()).then_some(()));
+    assert_eq!(door.delete(path), 204);
+    let (_, checked) = door.post("/v1/filters/f/check", &json!({ "keys": ["key 3", "key 11"] }));
+    assert_eq!(checked["answers"], json!(["maybe", "absent"]));
+}
