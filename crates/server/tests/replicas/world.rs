@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use umbel_client::{Answer, Options, Replica, Strategy};
+use umbel_client::{Answer, Error, Options, Replica, Strategy};
 use umbel_core::engine::{Engine, Handle, NewFilter, Token};
 use umbel_filter::{Fingerprint, Spec};
 use umbel_server::chores::Chores;
@@ -15,30 +15,30 @@ use umbel_server::chores::Chores;
 use crate::common::{Running, new_folder, start_in};
 
 /// How long anything may take on a machine with much else to do.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All strategies, at a pace that tests can wait for.
-pub fn strategies() -> [Strategy; 4] {
+pub(crate) fn strategies() -> [Strategy; 4] {
     let interval = Duration::from_millis(200);
     [Strategy::pull(interval), Strategy::delta(), Strategy::push(), Strategy::notify()]
 }
 
 /// The server. It keeps its folder and its address when it is stopped.
-pub struct Centre {
+pub(crate) struct Centre {
     running: Option<(Running, Chores)>,
     address: SocketAddr,
     folder: PathBuf,
 }
 
 impl Centre {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let address = ([127, 0, 0, 1], 0).into();
         let mut centre = Self { running: None, address, folder: new_folder() };
         centre.start_again();
         centre
     }
 
-    pub fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         let running = start_in(self.folder.clone());
         let chores = Chores::start(&[self.address]).expect("the port");
         chores.watch(&running.node, None);
@@ -46,45 +46,45 @@ impl Centre {
         self.running = Some((running, chores));
     }
 
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         let (running, chores) = self.running.take().expect("it runs");
         drop(chores);
         running.stop();
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub fn options(&self, strategy: Strategy) -> Options {
+    pub(crate) fn options(&self, strategy: Strategy) -> Options {
         Options::new(self.url(), "f", strategy)
     }
 
-    pub fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Engine {
         &self.running.as_ref().expect("it runs").0.node.engine
     }
 
-    pub fn filter(&self) -> Arc<Handle> {
+    pub(crate) fn filter(&self) -> Arc<Handle> {
         self.engine().filter("f").expect("it was made")
     }
 
-    pub async fn create(&self, spec: Spec) {
+    pub(crate) async fn create(&self, spec: Spec) {
         self.engine().create(NewFilter::new("f", spec)).await.expect("a filter");
     }
 
     /// Adds keys, as somebody else does.
-    pub async fn add(&self, numbers: Range<u64>) -> Token {
+    pub(crate) async fn add(&self, numbers: Range<u64>) -> Token {
         let filter = self.filter();
         self.engine().add(&filter, &self.hashed(numbers)).await.expect("added").token
     }
 
-    pub async fn remove(&self, numbers: Range<u64>) -> Token {
+    pub(crate) async fn remove(&self, numbers: Range<u64>) -> Token {
         let filter = self.filter();
         self.engine().remove(&filter, &self.hashed(numbers)).await.expect("removed").token
     }
 
     /// How often the centre counts each key.
-    pub async fn counts(&self, numbers: Range<u64>) -> Vec<u64> {
+    pub(crate) async fn counts(&self, numbers: Range<u64>) -> Vec<u64> {
         let filter = self.filter();
         self.engine().verify(&filter, &self.hashed(numbers)).await.expect("counts")
     }
@@ -102,24 +102,24 @@ impl Drop for Centre {
     }
 }
 
-pub fn keys(numbers: Range<u64>) -> Vec<String> {
+pub(crate) fn keys(numbers: Range<u64>) -> Vec<String> {
     numbers.map(|number| format!("key {number}")).collect()
 }
 
 /// A folder that is removed in the end.
-pub struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(new_folder())
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
     /// All files below it.
-    pub fn files(&self) -> Vec<PathBuf> {
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
         let (mut files, mut folders) = (Vec::new(), vec![self.0.clone()]);
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -139,19 +139,30 @@ impl Drop for Folder {
 }
 
 /// Opens a replica, or says why not in time.
-pub async fn open(options: Options) -> Replica {
+pub(crate) async fn open(options: Options) -> Replica {
     timeout(PATIENCE, Replica::open(options)).await.expect("in time").expect("a replica")
 }
 
+/// Opens a replica on a folder whose last user was dropped just now, and has it until its tasks are gone.
+pub(crate) async fn open_after_drop(options: &Options) -> Replica {
+    let begin = Instant::now();
+    loop {
+        match Replica::open(options.clone()).await {
+            Err(Error::Disk(_)) if begin.elapsed() < PATIENCE => sleep(Duration::from_millis(5)).await,
+            replica => return replica.expect("a replica"),
+        }
+    }
+}
+
 /// Waits until the replica includes a position.
-pub async fn reached(replica: &Replica, token: &Token) {
+pub(crate) async fn reached(replica: &Replica, token: &Token) {
     let reached = timeout(PATIENCE, replica.reached(token)).await;
     let Ok(reached) = reached else { panic!("{token} is not reached: {:#?}", replica.status()) };
     reached.expect("it runs");
 }
 
 /// Waits until something is so.
-pub async fn until(replica: &Replica, what: &str, so: impl Fn() -> bool) {
+pub(crate) async fn until(replica: &Replica, what: &str, so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !so() {
         assert!(begin.elapsed() < PATIENCE, "not so: {what}: {:#?}", replica.status());
@@ -159,7 +170,7 @@ pub async fn until(replica: &Replica, what: &str, so: impl Fn() -> bool) {
     }
 }
 
-pub fn all_maybe(replica: &Replica, numbers: Range<u64>) {
+pub(crate) fn all_maybe(replica: &Replica, numbers: Range<u64>) {
     let keys = keys(numbers);
     for (key, answer) in keys.iter().zip(replica.contains_batch(&keys)) {
         assert_eq!(answer, Answer::Maybe, "{key}: {:#?}", replica.status());
@@ -168,7 +179,7 @@ pub fn all_maybe(replica: &Replica, numbers: Range<u64>) {
 }
 
 /// Of keys that nobody added, at most a few are there.
-pub fn mostly_absent(replica: &Replica, numbers: Range<u64>) {
+pub(crate) fn mostly_absent(replica: &Replica, numbers: Range<u64>) {
     let keys = keys(numbers);
     let answers = replica.contains_batch(&keys);
     let absent = answers.iter().filter(|answer| **answer == Answer::Absent).count();
@@ -181,7 +192,7 @@ pub fn mostly_absent(replica: &Replica, numbers: Range<u64>) {
 }
 
 /// What the server answers to a GET.
-pub fn get(centre: &Centre, path: &str) -> serde_json::Value {
+pub(crate) fn get(centre: &Centre, path: &str) -> serde_json::Value {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(centre.address).expect("a connection");
     let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
