@@ -44,6 +44,7 @@ mod error;
 mod fetch;
 mod heartbeat;
 mod http;
+mod lease;
 pub mod limits;
 mod options;
 mod overlay;

@@ -10,7 +10,7 @@ use umbel_core::engine::{Answer, Token};
 use umbel_core::fold::Means;
 use umbel_filter::{Fingerprint, Kind, Limits};
 
-use crate::options::Options;
+use crate::options::{Options, Strategy};
 use crate::shared::{Shared, blocking, lock};
 use crate::status::Status;
 use crate::store::{Change, Spool, Store, new_id};
@@ -66,16 +66,19 @@ impl Replica {
         let spool = open_spool(&shared).await?;
         let (follower_orders, follower_inbox) = mpsc::channel(1);
         let (writer_orders, writer_inbox) = mpsc::unbounded_channel();
-        let tasks = [
+        let mut tasks = vec![
             tokio::spawn(strategy::follow(follower, follower_inbox)).abort_handle(),
             tokio::spawn(writer::run(Arc::clone(&shared), spool, writer_inbox)).abort_handle(),
-            tokio::spawn(heartbeat::run(Arc::clone(&shared))).abort_handle(),
         ];
+        // A strong replica's heartbeat is how it follows.
+        if shared.options.strategy != Strategy::Strong {
+            tasks.push(tokio::spawn(heartbeat::run(Arc::clone(&shared))).abort_handle());
+        }
         let inner = Inner {
             shared,
             follower: follower_orders,
             writer: writer_orders,
-            tasks: Mutex::new(tasks.into()),
+            tasks: Mutex::new(tasks),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
