@@ -25,8 +25,8 @@ impl fmt::Debug for Replica {
 impl Replica {
     /// Opens a replica.
     pub fn open(options: Options) -> Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("umbel-replica").enable_all();
-        let runtime = runtime.build();
+        let mut threads = Builder::new_multi_thread();
+        let runtime = threads.worker_threads(1).thread_name("umbel-replica").enable_all().build();
         let runtime = runtime.map_err(|error| Error::Invalid(format!("no thread for a replica: {error}")))?;
         let replica = runtime.block_on(crate::Replica::open(options))?;
         Ok(Self { replica, runtime })

@@ -283,9 +283,8 @@ impl Follower {
     /// Notes in the journal how far the copy is, and makes all of it durable.
     async fn note(&mut self) {
         let Some(live) = self.shared.live() else { return };
-        let Some(journal) = &mut self.journal else { return };
         let token = live.copy.token();
-        if token != self.noted {
+        if token != self.noted && self.journal.is_some() {
             let mut frames = Vec::new();
             let reached =
                 token.positions().map(|(partition, position)| Frame::Reached { partition, position });
