@@ -36,10 +36,12 @@ pub(crate) struct Arguments {
 
 /// Makes an older version the current one
 #[derive(clap::Args)]
-#[command(after_help = "Replicas that follow the log (delta, push) are not affected: they have what the server has.
+#[command(
+    after_help = "Replicas that follow the log (delta, push) are not affected: they have what the server has.
 Examples:
   umbel rollback urls --to 7
-  umbel rollback urls --newest")]
+  umbel rollback urls --newest"
+)]
 pub(crate) struct Rollback {
     /// The filter
     filter: String,

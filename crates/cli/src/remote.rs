@@ -91,6 +91,9 @@ mod tests {
         }
         assert_eq!(parse_label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
         assert!(parse_label("=x").is_err() && parse_label("x").is_err());
-        assert_eq!((time(999), time(1_500), time(u64::MAX)), ("999 ms".into(), "1.5 s".into(), "never".into()));
+        assert_eq!(
+            (time(999), time(1_500), time(u64::MAX)),
+            ("999 ms".into(), "1.5 s".into(), "never".into())
+        );
     }
 }

@@ -13,12 +13,14 @@ use crate::units::grouped;
 
 /// Keeps a copy of a filter and answers keys from standard input, one a line: absent, maybe or unknown
 #[derive(clap::Args)]
-#[command(after_help = "A line that begins with + adds the rest of it, one with - takes it out; an empty line shows how the copy is.
+#[command(
+    after_help = "A line that begins with + adds the rest of it, one with - takes it out; an empty line shows how the copy is.
 Examples:
   echo https://example.com/ | umbel replica urls
   umbel replica urls --strategy pull --interval 10s --folder /var/lib/urls < keys
   umbel replica urls --strategy delta --stale-after 30s
-  umbel replica urls --strategy strong --label region=eu")]
+  umbel replica urls --strategy strong --label region=eu"
+)]
 pub(crate) struct Arguments {
     /// The filter
     filter: String,

@@ -135,7 +135,11 @@ async fn begin(start: &Start) -> Result<ExitCode, Box<dyn Error>> {
     if start.follow {
         return follow(&server, &start.filter, true, start.json).await;
     }
-    if start.json { println!("{begun}") } else { show(&begun) }
+    if start.json {
+        println!("{begun}")
+    } else {
+        show(&begun)
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -96,7 +96,11 @@ async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn
     let items = grouped(described["items"].as_u64().unwrap_or(0).into());
     let newest = versions["versions"].as_array().and_then(|all| all.last());
     let pinned = if versions["pinned"] == true { " (pinned)" } else { "" };
-    println!("{filter}: {}, {items} items, position {}", text(&described["kind"]), text(&replicas["position"]));
+    println!(
+        "{filter}: {}, {items} items, position {}",
+        text(&described["kind"]),
+        text(&replicas["position"])
+    );
     match newest {
         Some(newest) => println!(
             "versions: newest {}, current {}{pinned}",
@@ -125,7 +129,10 @@ async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn
     if rows.is_empty() {
         println!("no replicas");
     } else {
-        table(&["replica", "strategy", "version", "age", "lag bytes", "checksum", "spooled", "labels"], &rows);
+        table(
+            &["replica", "strategy", "version", "age", "lag bytes", "checksum", "spooled", "labels"],
+            &rows,
+        );
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use tokio::task::AbortHandle;
 use umbel_core::budget::Budget;
 use umbel_core::engine::{Answer, Token};
 use umbel_core::fold::Means;
+use umbel_core::version::ChunkId;
 use umbel_filter::{Fingerprint, Kind, Limits};
 
 use crate::options::{Options, Strategy};
@@ -74,12 +75,8 @@ impl Replica {
         if shared.options.strategy != Strategy::Strong {
             tasks.push(tokio::spawn(heartbeat::run(Arc::clone(&shared))).abort_handle());
         }
-        let inner = Inner {
-            shared,
-            follower: follower_orders,
-            writer: writer_orders,
-            tasks: Mutex::new(tasks),
-        };
+        let inner =
+            Inner { shared, follower: follower_orders, writer: writer_orders, tasks: Mutex::new(tasks) };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -158,6 +155,12 @@ impl Replica {
                 () = self.inner.follower.closed() => return Err(Error::Closed),
             }
         }
+    }
+
+    /// What stands for all that the copy has now: equal to the digest of a version at the same place in the log. It reads all of it.
+    pub async fn digest(&self) -> Result<ChunkId> {
+        let live = self.inner.shared.live().ok_or(Error::Closed)?;
+        blocking(move || live.copy.digest()).await
     }
 
     /// How it is.
