@@ -4,6 +4,8 @@ mod check;
 mod clients;
 mod fuzz;
 mod packages;
+mod server;
+mod snapshots;
 mod step;
 mod test;
 
@@ -28,6 +30,8 @@ enum Chore {
     Test,
     /// Every Redis client against a real server, as `test` runs them too
     Clients,
+    /// Snapshots read by Java, Python and Go, as `test` does it too
+    Snapshots,
     /// The HTTP API against its description, as `test` does it too
     Api,
     /// Kills writing processes and looks for what they had acknowledged
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Chore::Fix => check::fix(),
         Chore::Test => test::run(),
         Chore::Clients => clients::run(),
+        Chore::Snapshots => snapshots::run(),
         Chore::Api => clients::api(),
         Chore::Torture { kills, rounds } => test::torture(kills, rounds),
         Chore::Fuzz { seconds } => fuzz::run(seconds),

@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 use crate::metrics::{Collect, Kind, Page, Registry};
 use crate::names::key_of;
 use crate::node::{Node, Stop};
-use crate::sync::rollout;
+use crate::sync::{rollout, schedule};
 use crate::tls::Tls;
 use crate::{api, http};
 
@@ -111,6 +111,9 @@ async fn look_around(shared: &Shared) {
         let Some(node) = shared.node.get() else { continue };
         if !std::mem::replace(&mut resumed, true) {
             rollout::resume(node).await;
+        }
+        if let Err(error) = schedule::look(node).await {
+            tracing::error!(%error, "no look at what is to be rebuilt");
         }
         node.rates.look(node);
         end_idle(node);

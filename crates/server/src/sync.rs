@@ -12,6 +12,7 @@ mod notices;
 mod publisher;
 mod replicas;
 pub(crate) mod rollout;
+pub(crate) mod schedule;
 pub(crate) mod strong;
 
 use std::fmt;
@@ -19,8 +20,8 @@ use std::fmt;
 use umbel_core::Error;
 use umbel_core::engine::Handle;
 
-use crate::node::Node;
-pub(crate) use notices::Notices;
+use crate::node::{Node, unix_time};
+pub(crate) use notices::{Event, Notice, Notices};
 use replicas::LEASE;
 pub(crate) use replicas::{Beat, Known, Replicas};
 use rollout::Plan;
@@ -76,6 +77,11 @@ impl fmt::Display for Trouble {
             Self::Engine(error) => error.fmt(f),
         }
     }
+}
+
+/// The time in milliseconds since 1970.
+fn now_ms() -> u64 {
+    unix_time().as_millis() as u64
 }
 
 /// Notes what a replica says, and tells it what to do.

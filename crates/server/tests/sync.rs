@@ -407,3 +407,23 @@ fn hashed_keys_are_taken_as_they_are() {
     assert_eq!(door.ask("POST", "/v1/filters/f/add", &head, &bytes[..40]).0, 400);
     assert_eq!(door.ask("POST", "/v1/filters/f/add?session=9", &head, &bytes).0, 400);
 }
+
+#[test]
+fn a_filter_is_built_anew_by_the_clock() {
+    let door = door_with(&json!({ "name": "f", "capacity": 1_000, "error": 0.01, "kind": "counting" }));
+    add(&door, 0, 10);
+    let path = "/v1/filters/f/schedule";
+    assert_eq!(door.get(path).0, 404);
+    assert_eq!(door.put(path, &json!({ "cron": "every day" })).0, 400);
+    let (status, set) = door.put(path, &json!({ "cron": "0 3 * * *" }));
+    assert_eq!(status, 200, "{set}");
+    assert!(set["next_ms"].as_u64() > Some(0));
+    // Six fields have seconds, too.
+    let generation = || door.get("/v1/filters/f").1["generation"].as_u64().expect("a number");
+    let before = generation();
+    assert_eq!(door.put(path, &json!({ "cron": "* * * * * *" })).0, 200);
+    until(|| (generation() > before && door.get(path).1["last_ms"].is_u64()).then_some(()));
+    assert_eq!(door.delete(path), 204);
+    let (_, checked) = door.post("/v1/filters/f/check", &json!({ "keys": ["key 3", "key 11"] }));
+    assert_eq!(checked["answers"], json!(["maybe", "absent"]));
+}

@@ -1,4 +1,4 @@
-//! Publishes that all switch to together, and those that go out group by group.
+//! Publishes that all switch to together, those that go out group by group, and those that come by the clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use crate::commands::table::Id;
 use crate::sync::rollout::{self, Plan, Rollout};
+use crate::sync::schedule::{self, Schedule};
 use crate::sync::strong::{self, Terms};
 
 /// How long replicas may take to have a version ready, if nobody says, and at most.
@@ -87,6 +88,37 @@ pub(super) async fn abort(caller: Caller, Path(name): Path<String>) -> Reply {
     let filter = caller.filter(Id::UmbelResize, &name)?;
     let rollout = rollout::abort(&caller.node, filter.id()).await?;
     Ok(Json(shown(&rollout)?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct When {
+    cron: String,
+}
+
+/// `PUT /v1/filters/{name}/schedule`
+pub(super) async fn plan_rebuilds(
+    caller: Caller,
+    Path(name): Path<String>,
+    request: Request,
+) -> Reply<Json<Schedule>> {
+    let filter = caller.filter(Id::UmbelResize, &name)?;
+    let When { cron } = super::json(request).await?;
+    Ok(Json(schedule::set(&caller.node, &filter, &cron).await?))
+}
+
+/// `GET /v1/filters/{name}/schedule`
+pub(super) async fn planned(caller: Caller, Path(name): Path<String>) -> Reply<Json<Schedule>> {
+    let filter = caller.filter(Id::UmbelStats, &name)?;
+    let planned = schedule::get(&caller.node, filter.id()).await?;
+    planned.map(Json).ok_or_else(|| Fault::not_found("the filter is not rebuilt by any schedule"))
+}
+
+/// `DELETE /v1/filters/{name}/schedule`
+pub(super) async fn unplan(caller: Caller, Path(name): Path<String>) -> Reply<StatusCode> {
+    let filter = caller.filter(Id::UmbelResize, &name)?;
+    schedule::remove(&caller.node, filter.id()).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn shown(rollout: &Rollout) -> Result<Value, Fault> {
