@@ -92,28 +92,30 @@ impl Store {
 
     /// Makes a version the current one. The one that was becomes the previous one, if it is of the same filter.
     pub(crate) fn commit(&self, version: &Version) -> Result<()> {
-        let bytes = version.encode()?;
-        let failed = |error: io::Error| Error::disk("cannot keep the version before", &error);
-        let (current, previous) = (self.folder.join(CURRENT), self.folder.join(PREVIOUS));
+        // Each is whole before the other is touched: at every moment one of them is.
         match &self.versions()[0] {
             Some(before) if before == version => return Ok(()),
-            Some(before) if before.filter == version.filter => {
-                self.disk.rename(&current, &previous).map_err(failed)?;
-            }
-            _ => match self.disk.remove(&previous) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-                _ => {}
-            },
+            Some(before) if before.filter == version.filter => self.replace(PREVIOUS, &before.encode()?)?,
+            _ => self.forget_previous()?,
         }
-        self.replace(CURRENT, &bytes)
+        self.replace(CURRENT, &version.encode()?)
     }
 
     /// Takes the current version back: the previous one is the current one again.
     pub(crate) fn uncommit(&self) -> Result<()> {
-        let failed = |error: io::Error| Error::disk("cannot take the version before", &error);
-        let (current, previous) = (self.folder.join(CURRENT), self.folder.join(PREVIOUS));
-        self.disk.rename(&previous, &current).map_err(failed)?;
-        self.disk.sync_folder(&self.folder).map_err(failed)
+        if let Some(previous) = &self.versions()[1] {
+            self.replace(CURRENT, &previous.encode()?)?;
+        }
+        self.forget_previous()
+    }
+
+    fn forget_previous(&self) -> Result<()> {
+        match self.disk.remove(&self.folder.join(PREVIOUS)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::disk("cannot remove the version before", &error))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn chunk_path(&self, id: ChunkId) -> PathBuf {

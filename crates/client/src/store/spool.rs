@@ -280,6 +280,7 @@ impl Spool {
             .and_then(|()| file.disk.open(&file.folder.join(NAME)));
         file.file = Some(written.map_err(|error| Error::disk("cannot write the spool", &error))?);
         file.length = bytes.len() as u64;
+        self.unwritten = false;
         Ok(())
     }
 
