@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -118,7 +118,6 @@ impl Http {
         }
         let request = request.body(Full::new(ask.body.clone()));
         let request = request.map_err(|error| Error::Invalid(format!("{url}: {error}")))?;
-        debug_assert!(!request.headers().contains_key(HOST), "the client adds it");
         let answer = match timeout(ask.patience, self.client.request(request)).await {
             Ok(answer) => answer.map_err(|error| Error::Unreachable(format!("{base}: {}", chain(&error))))?,
             Err(_) => return Err(Error::Unreachable(format!("{base}: no answer in {:?}", ask.patience))),

@@ -15,7 +15,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use umbel_core::version::ChunkId;
 
@@ -29,14 +29,14 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// Listens, and serves until it is aborted.
-pub(crate) async fn serve(shared: Arc<Shared>, address: SocketAddr) -> Result<(SocketAddr, AbortHandle)> {
+pub(crate) async fn serve(shared: Arc<Shared>, address: SocketAddr) -> Result<(SocketAddr, JoinHandle<()>)> {
     let failed = |error| Error::Invalid(format!("cannot listen on {address}: {error}"));
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let reachable = (!bound.ip().is_unspecified()).then(|| format!("http://{bound}"));
     *lock(&shared.address) = shared.options.advertised.clone().or(reachable);
     shared.beat.notify_one();
-    Ok((bound, tokio::spawn(accept(shared, listener)).abort_handle()))
+    Ok((bound, tokio::spawn(accept(shared, listener))))
 }
 
 async fn accept(shared: Arc<Shared>, listener: TcpListener) {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 use umbel_core::budget::Budget;
 use umbel_core::engine::{Answer, Token};
 use umbel_core::fold::Means;
@@ -32,12 +32,12 @@ struct Inner {
     follower: mpsc::Sender<strategy::Order>,
     /// Bounded by the keys that may wait.
     writer: mpsc::UnboundedSender<writer::Order>,
-    tasks: Mutex<Vec<AbortHandle>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        lock(&self.tasks).iter().for_each(AbortHandle::abort);
+        lock(&self.tasks).iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -67,9 +67,16 @@ impl Replica {
         let spool = open_spool(&shared).await?;
         let (follower_orders, follower_inbox) = mpsc::channel(1);
         let (writer_orders, writer_inbox) = mpsc::unbounded_channel();
+<<<<<<< HEAD
         let mut tasks = vec![
             tokio::spawn(strategy::follow(follower, follower_inbox)).abort_handle(),
             tokio::spawn(writer::run(Arc::clone(&shared), spool, writer_inbox)).abort_handle(),
+=======
+        let tasks = [
+            tokio::spawn(strategy::follow(follower, follower_inbox)),
+            tokio::spawn(writer::run(Arc::clone(&shared), spool, writer_inbox)),
+            tokio::spawn(heartbeat::run(Arc::clone(&shared))),
+>>>>>>> client
         ];
         // A strong replica's heartbeat is how it follows.
         if shared.options.strategy != Strategy::Strong {
@@ -188,7 +195,7 @@ impl Replica {
         Ok(address)
     }
 
-    /// Ends: what was taken is in the folder, and nothing runs any more. The copy answers on as it is.
+    /// Ends: what was taken is in the folder, which another may open now, and nothing runs any more. The copy answers on as it is.
     pub async fn close(&self) -> Result<()> {
         let (tell, written) = oneshot::channel();
         // Whoever is closed already has nothing more to do.
@@ -199,7 +206,15 @@ impl Replica {
         if self.inner.follower.send(strategy::Order::Close(tell)).await.is_ok() {
             let _ended = noted.await;
         }
-        lock(&self.inner.tasks).iter().for_each(AbortHandle::abort);
+        let tasks: Vec<_> = lock(&self.inner.tasks).drain(..).collect();
+        for task in tasks {
+            task.abort();
+            // That it was aborted is what is wanted.
+            let _ended = task.await;
+        }
+        if let Some(store) = &self.inner.shared.store {
+            store.release();
+        }
         Ok(())
     }
 }

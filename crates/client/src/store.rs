@@ -18,7 +18,7 @@ mod spool;
 use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use umbel_core::disk::{Disk, Lock};
@@ -26,6 +26,7 @@ use umbel_core::limits::MANIFEST_BYTES_MAX;
 use umbel_core::random::Random;
 use umbel_core::version::{CHUNK_BYTES_MAX, ChunkId, Version};
 
+use crate::shared::lock;
 use crate::{Error, Result};
 pub(crate) use files::{read_whole, replace};
 pub(crate) use journal::Journal;
@@ -43,15 +44,20 @@ const ID_DIGITS: usize = 32;
 pub(crate) struct Store {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) folder: PathBuf,
-    _lock: Lock,
+    lock: Mutex<Option<Lock>>,
 }
 
 impl Store {
     pub(crate) fn open(disk: Arc<dyn Disk>, folder: PathBuf) -> Result<Self> {
         let failed = |error: io::Error| Error::disk(format!("cannot open {}", folder.display()), &error);
         disk.create_folder(&folder).map_err(failed)?;
-        let lock = disk.lock(&folder.join("lock")).map_err(failed)?;
-        Ok(Self { disk, folder, _lock: lock })
+        let held = disk.lock(&folder.join("lock")).map_err(failed)?;
+        Ok(Self { disk, folder, lock: Mutex::new(Some(held)) })
+    }
+
+    /// Lets another process have the folder. Nothing is written here any more.
+    pub(crate) fn release(&self) {
+        drop(lock(&self.lock).take());
     }
 
     /// Who this replica is: kept, or made up if it is the first time.

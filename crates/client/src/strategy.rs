@@ -147,9 +147,9 @@ impl Follower {
         };
         let asked_at = self.shared.now();
         let Some(version) = fetch::version(&self.shared, &wanted, None).await? else { return Ok(()) };
-        let known = self.shared.live().filter(|live| live.copy.version() == &version);
+        let known = self.shared.live().filter(|live| !is_other(live, &version));
         if known.is_some_and(|live| !live.copy.is_gone()) {
-            // It was not gone after all.
+            // It was not gone after all, and is followed from where it was.
             self.shared.set_live_again();
             return Ok(());
         }

@@ -58,10 +58,12 @@ impl History {
         all.len().checked_sub(back + 1).map(|at| all[at].key.clone())
     }
 
-    pub(crate) fn all_keys(&self) -> Vec<String> {
+    /// All keys that the centre acknowledged, and perhaps those that replicas added.
+    pub(crate) fn all_keys(&self, with_own: bool) -> Vec<String> {
         let acknowledged = self.acknowledged.lock().unwrap();
         let own = self.own.lock().unwrap();
-        acknowledged.iter().map(|one| one.key.clone()).chain(own.iter().cloned()).collect()
+        let own = own.iter().filter(|_| with_own);
+        acknowledged.iter().map(|one| one.key.clone()).chain(own.cloned()).collect()
     }
 }
 

@@ -14,9 +14,6 @@ use crate::http::Ask;
 use crate::limits::EVENT_BYTES_MAX;
 use crate::{Error, Result};
 
-/// While somebody listens, a server makes a version at most so long after a change.
-const NOTICE_LAG: Duration = Duration::from_secs(2);
-
 /// What a notice says.
 #[derive(Debug, PartialEq, Eq)]
 enum Notice {
@@ -37,10 +34,12 @@ struct Published {
 }
 
 pub(super) async fn run(follower: &mut Follower, interval: Duration) -> Result<()> {
+    // A notice says that there is something; that there is nothing, only an answer says. So whoever must not be stale asks often.
+    let interval = follower.shared.options.stale_after.map_or(interval, |stale| interval.min(stale / 4));
     let path = follower.shared.sources.path("notices");
     // First listen, then ask: what is published in between is noticed.
     let mut notices = follower.shared.sources.ask(&Ask::get(path)).await?;
-    pull::pull(follower, NOTICE_LAG).await?;
+    pull::pull(follower, interval).await?;
     let mut events = Events::default();
     let mut next = Instant::now() + jitter(interval, &*follower.shared.options.random);
     let shared = Arc::clone(&follower.shared);
@@ -60,7 +59,6 @@ pub(super) async fn run(follower: &mut Follower, interval: Duration) -> Result<(
         let Some(bytes) = heard else {
             return Err(Error::Unreachable("the server ended its notices".to_owned()));
         };
-        let heard_at = follower.shared.now();
         let live = follower.live()?;
         let mut newer = false;
         for notice in events.take(&bytes)? {
@@ -75,8 +73,6 @@ pub(super) async fn run(follower: &mut Follower, interval: Duration) -> Result<(
         if newer {
             pull::pull(follower, interval).await?;
         }
-        // The server lives and has nothing newer, or we have it now.
-        follower.shared.confirm(heard_at.saturating_sub(NOTICE_LAG));
     }
 }
 
