@@ -67,20 +67,13 @@ impl Replica {
         let spool = open_spool(&shared).await?;
         let (follower_orders, follower_inbox) = mpsc::channel(1);
         let (writer_orders, writer_inbox) = mpsc::unbounded_channel();
-<<<<<<< HEAD
         let mut tasks = vec![
-            tokio::spawn(strategy::follow(follower, follower_inbox)).abort_handle(),
-            tokio::spawn(writer::run(Arc::clone(&shared), spool, writer_inbox)).abort_handle(),
-=======
-        let tasks = [
             tokio::spawn(strategy::follow(follower, follower_inbox)),
             tokio::spawn(writer::run(Arc::clone(&shared), spool, writer_inbox)),
-            tokio::spawn(heartbeat::run(Arc::clone(&shared))),
->>>>>>> client
         ];
         // A strong replica's heartbeat is how it follows.
         if shared.options.strategy != Strategy::Strong {
-            tasks.push(tokio::spawn(heartbeat::run(Arc::clone(&shared))).abort_handle());
+            tasks.push(tokio::spawn(heartbeat::run(Arc::clone(&shared))));
         }
         let inner =
             Inner { shared, follower: follower_orders, writer: writer_orders, tasks: Mutex::new(tasks) };
