@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const REQUEST_KEYS_MAX: usize = 10_000;
 /// Most keys that wait to be sent: 64 MiB.
 pub const SPOOL_KEYS_MAX: usize = 4 << 20;
+/// Most own keys that are kept although the centre has them, until the copy does: 16 MiB.
+pub(crate) const ANSWERED_KEYS_MAX: usize = 1 << 20;
 /// Memory of a copy, unless the options say otherwise.
 pub const MEMORY_BYTES_MAX: u64 = 64 << 30;
 /// Chunks that are fetched at a time.

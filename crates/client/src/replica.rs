@@ -64,12 +64,12 @@ impl Replica {
         };
         let shared = Arc::new(Shared::new(options, id, means, store)?);
         let follower = Follower::open(Arc::clone(&shared)).await?;
-        let spool = open_spool(&shared).await?;
+        let (spool, before) = open_spool(&shared).await?;
         let (follower_orders, follower_inbox) = mpsc::channel(1);
         let (writer_orders, writer_inbox) = mpsc::unbounded_channel();
         let mut tasks = vec![
             tokio::spawn(strategy::follow(follower, follower_inbox)),
-            tokio::spawn(writer::run(Arc::clone(&shared), spool, writer_inbox)),
+            tokio::spawn(writer::run(Arc::clone(&shared), spool, before, writer_inbox)),
         ];
         // A strong replica's heartbeat is how it follows.
         if shared.options.strategy != Strategy::Strong {
@@ -213,15 +213,15 @@ impl Replica {
 }
 
 /// Keys that were not acknowledged before, which are visible again.
-async fn open_spool(shared: &Arc<Shared>) -> Result<Spool> {
+async fn open_spool(shared: &Arc<Shared>) -> Result<(Spool, Option<(u64, Token)>)> {
     let opening = Arc::clone(shared);
     blocking(move || {
         let live = opening.live().ok_or(Error::Closed)?;
         let (filter, dedup) = (live.copy.version().filter, writer::is_dedup(&live));
         let mut spool = Spool::open(opening.store.as_ref(), filter, dedup, &*opening.options.random)?;
-        spool.show(&opening.overlay)?;
+        let before = spool.show(&opening.overlay)?;
         opening.counters.spooled_keys.store(spool.keys(), Ordering::Release);
-        Ok(spool)
+        Ok((spool, before))
     })
     .await?
 }

@@ -248,27 +248,6 @@ impl Follower {
         Ok(number)
     }
 
-    /// Asks for changes of a copy until there are none, and keeps them in its journal. Gives when the last one was asked for.
-    async fn catch_up(&self, live: &Live, journal: &mut Option<Journal>) -> Result<Duration> {
-        loop {
-            let asked_at = self.shared.now();
-            let token = live.copy.token();
-            let path = self.shared.sources.path(&format!("feed?after={token}&wait_ms=0"));
-            let bytes = self.shared.sources.ask(&Ask::get(path)).await?.bytes(FEED_BYTES_MAX).await?;
-            let (mut buffer, mut changes) = (BytesMut::from(&*bytes), false);
-            while let Some(frame) = Frame::take(&mut buffer)? {
-                changes |= matches!(frame, Frame::Record { .. });
-                take(&self.shared, live, journal, &frame)?;
-            }
-            if !buffer.is_empty() {
-                return Err(Error::Corrupt(format!("{} bytes of a feed are no frame", buffer.len())));
-            }
-            if !changes || live.copy.is_gone() {
-                return Ok(asked_at);
-            }
-        }
-    }
-
     /// Fetches a version, and what came after it, while the copy that answers goes on.
     async fn renewed(&self, wanted: Wanted) -> Result<(Arc<Live>, Option<Journal>)> {
         let Some(version) = fetch::version(&self.shared, &wanted, None).await? else {
@@ -276,7 +255,7 @@ impl Follower {
         };
         let live = fetch::assemble(&self.shared, version, Vec::new()).await?;
         let mut journal = self.journal_for(&live).await;
-        self.catch_up(&live, &mut journal).await?;
+        catch_up(&self.shared, &live, &mut journal).await?;
         Ok((live, journal))
     }
 
@@ -299,6 +278,27 @@ impl Follower {
                 self.journal = None;
                 self.shared.fail(&Error::disk("cannot sync the journal", &error));
             }
+        }
+    }
+}
+
+/// Asks for changes of a copy until there are none, and keeps them in its journal. Gives when the last one was asked for.
+async fn catch_up(shared: &Shared, live: &Live, journal: &mut Option<Journal>) -> Result<Duration> {
+    loop {
+        let asked_at = shared.now();
+        let token = live.copy.token();
+        let path = shared.sources.path(&format!("feed?after={token}&wait_ms=0"));
+        let bytes = shared.sources.ask(&Ask::get(path)).await?.bytes(FEED_BYTES_MAX).await?;
+        let (mut buffer, mut changes) = (BytesMut::from(&*bytes), false);
+        while let Some(frame) = Frame::take(&mut buffer)? {
+            changes |= matches!(frame, Frame::Record { .. });
+            take(shared, live, journal, &frame)?;
+        }
+        if !buffer.is_empty() {
+            return Err(Error::Corrupt(format!("{} bytes of a feed are no frame", buffer.len())));
+        }
+        if !changes || live.copy.is_gone() {
+            return Ok(asked_at);
         }
     }
 }

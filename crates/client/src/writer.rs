@@ -66,8 +66,13 @@ struct Writer {
     flushes: Vec<oneshot::Sender<Token>>,
 }
 
-/// Writes until it is told to end.
-pub(crate) async fn run(shared: Arc<Shared>, spool: Spool, mut orders: mpsc::UnboundedReceiver<Order>) {
+/// Writes until it is told to end. `before` is what was acknowledged before a restart.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    spool: Spool,
+    before: Option<(u64, Token)>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) {
     let mut steps = shared.steps();
     let window = shared.options.window;
     let mut sending: Option<Sending> = None;
@@ -76,8 +81,8 @@ pub(crate) async fn run(shared: Arc<Shared>, spool: Spool, mut orders: mpsc::Unb
     let mut writer = Writer {
         shared,
         spool: Some(spool),
-        acknowledged: VecDeque::new(),
-        position: Token::default(),
+        position: before.as_ref().map(|(_, position)| position.clone()).unwrap_or_default(),
+        acknowledged: before.into_iter().collect(),
         flushes: Vec::new(),
     };
     loop {
@@ -226,17 +231,17 @@ impl Writer {
 
     /// A request was answered.
     fn sent(&mut self, outcome: Result<Token>) {
-        let Some(batch) = self.spool.as_mut().and_then(Spool::done) else { return };
+        let refused = outcome.as_ref().err().cloned();
+        for (partition, position) in outcome.unwrap_or_default().positions() {
+            self.position.see(partition, position);
+        }
+        let position = self.position.clone();
+        let Some(batch) = self.spool.as_mut().and_then(|spool| spool.done(&position)) else { return };
         self.free(batch.given);
-        match outcome {
-            Ok(token) => {
-                token.positions().for_each(|(partition, position)| self.position.see(partition, position));
-            }
-            Err(error) => {
-                // To send it again would change nothing, and nothing behind it would ever be sent.
-                count(&self.shared.counters.refused_keys, batch.given as u64);
-                self.shared.fail(&error);
-            }
+        if let Some(error) = refused {
+            // To send it again would change nothing, and nothing behind it would ever be sent.
+            count(&self.shared.counters.refused_keys, batch.given as u64);
+            self.shared.fail(&error);
         }
         if batch.through > 0 {
             if self.acknowledged.len() >= ACKNOWLEDGED_MAX {
@@ -260,6 +265,9 @@ impl Writer {
         }
         if let Some(ticket) = settled {
             self.shared.overlay.settle(ticket);
+        }
+        if let Some(spool) = &mut self.spool {
+            spool.settle(|token| live.includes(token));
         }
     }
 

@@ -5,12 +5,14 @@
 //!    opened:  session u64, sequence u64, filter u64      sequence: the last that is done
 //!    adds, removals: 16 bytes for each fingerprint
 //!    sealed:  sequence u64, keys u64      the oldest so many keys are one request from here on, whatever happens
-//!    done:    sequence u64                the centre has it
+//!    done:    sequence u64, position as text      the centre has it, at this position
+//!    settled: sequence u64                the copy has it, and all before it
 //! ```
 //!
 //! A request that was sent may have been done although nobody heard of it. So what is in it is on the disk before it is sent, and
-//! after a restart it is sent again with the same keys and the same number. When most of the file is done, the rest is
-//! written into a new one, which takes its place.
+//! after a restart it is sent again with the same keys and the same number. Keys that the centre has are kept until the copy has
+//! them too: whoever added them would not find them after a restart. When most of the file is over, the rest is written into a
+//! new one, which takes its place.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,11 +20,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use umbel_core::disk::{Disk, DiskFile};
+use umbel_core::engine::Token;
 use umbel_core::random::Random;
 use umbel_filter::Fingerprint;
 
 use super::{Store, read_whole, replace};
-use crate::limits::{REQUEST_KEYS_MAX, SPOOL_FILE_BYTES, SPOOL_FILE_BYTES_MAX};
+use crate::limits::{ANSWERED_KEYS_MAX, REQUEST_KEYS_MAX, SPOOL_FILE_BYTES, SPOOL_FILE_BYTES_MAX};
 use crate::overlay::Overlay;
 use crate::{Error, Result};
 
@@ -39,6 +42,7 @@ mod tag {
     pub(super) const REMOVALS: u8 = 3;
     pub(super) const SEALED: u8 = 4;
     pub(super) const DONE: u8 = 5;
+    pub(super) const SETTLED: u8 = 6;
 }
 
 /// What is done to keys.
@@ -59,6 +63,13 @@ pub(crate) struct Batch {
     pub(crate) given: usize,
     /// All tickets up to here are in it or in those before it.
     pub(crate) through: u64,
+}
+
+/// A request that the centre has done, and the copy perhaps does not have yet.
+#[derive(Debug)]
+struct Answered {
+    batch: Batch,
+    position: Token,
 }
 
 #[derive(Debug)]
@@ -83,6 +94,8 @@ pub(crate) struct Spool {
     unwritten: bool,
     waiting: VecDeque<Group>,
     keys: usize,
+    answered: VecDeque<Answered>,
+    answered_keys: usize,
 }
 
 #[derive(Debug)]
@@ -108,6 +121,8 @@ impl Spool {
             unwritten: false,
             waiting: VecDeque::new(),
             keys: 0,
+            answered: VecDeque::new(),
+            answered_keys: 0,
         };
         let Some(store) = store else { return Ok(spool) };
         match read_whole(&*store.disk, &store.folder.join(NAME), SPOOL_FILE_BYTES_MAX) {
@@ -127,24 +142,31 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Makes keys visible that were added before a restart.
-    pub(crate) fn show(&mut self, overlay: &Overlay) -> Result<()> {
+    /// Makes keys visible that were added before a restart. Gives the ticket of those that the centre has, and where.
+    pub(crate) fn show(&mut self, overlay: &Overlay) -> Result<Option<(u64, Token)>> {
+        let adds = |batches: &mut dyn Iterator<Item = (Change, &Vec<Fingerprint>)>| -> Vec<Fingerprint> {
+            batches.filter(|(change, _)| *change == Change::Add).flat_map(|(_, keys)| keys).copied().collect()
+        };
+        let ticket = |keys: &[Fingerprint]| {
+            let mut ticket = 0;
+            overlay.add(keys, |given| {
+                ticket = given;
+                Ok(())
+            })?;
+            Ok::<_, Error>(ticket)
+        };
+        let answered = self.answered.iter().map(|answered| (answered.batch.change, &answered.batch.keys));
+        let answered = ticket(&adds(&mut { answered }))?;
         let sealed = self.sealed.iter().map(|batch| (batch.change, &batch.keys));
-        let all = sealed.chain(self.waiting.iter().map(|group| (group.change, &group.keys)));
-        let adds: Vec<Fingerprint> =
-            all.filter(|(change, _)| *change == Change::Add).flat_map(|(_, keys)| keys).copied().collect();
-        let mut ticket = 0;
-        overlay.add(&adds, |given| {
-            ticket = given;
-            Ok(())
-        })?;
+        let waiting = self.waiting.iter().map(|group| (group.change, &group.keys));
+        let ticket = ticket(&adds(&mut sealed.chain(waiting)))?;
         // All of them are at the centre when the last one is.
         match (self.waiting.back_mut(), &mut self.sealed) {
             (Some(last), _) => last.ticket = ticket,
             (None, Some(batch)) => batch.through = ticket,
             (None, None) => {}
         }
-        Ok(())
+        Ok(self.answered.back().map(|last| (answered, last.position.clone())))
     }
 
     /// The filter that the keys are for.
@@ -157,6 +179,8 @@ impl Spool {
         let keys = std::mem::take(&mut self.keys);
         self.sealed = None;
         self.waiting.clear();
+        self.answered.clear();
+        self.answered_keys = 0;
         (self.filter, self.dedup, self.unwritten) = (filter, dedup, false);
         self.rewrite()?;
         Ok(keys)
@@ -214,16 +238,46 @@ impl Spool {
         Ok(self.sealed.as_ref())
     }
 
-    /// The request was answered. This need not be on the disk: sent again, it would be answered again.
-    pub(crate) fn done(&mut self) -> Option<Batch> {
+    /// The request was answered: the centre has it at a position. This need not be on the disk: sent again, it would be answered
+    /// again.
+    pub(crate) fn done(&mut self, position: &Token) -> Option<Batch> {
         let batch = self.sealed.take()?;
         self.keys -= batch.given;
-        let mut record = Vec::new();
-        put(&mut record, tag::DONE, &[batch.sequence]);
         if let Some(file) = &mut self.file {
+            let mut record = Vec::new();
+            put_done(&mut record, batch.sequence, position);
             file.append(&record);
+            self.answer(batch.clone(), position.clone());
         }
         Some(batch)
+    }
+
+    /// Remembers what the centre has and the copy perhaps has not, of which the oldest are forgotten when they become too many.
+    fn answer(&mut self, batch: Batch, position: Token) {
+        self.answered_keys += batch.keys.len();
+        self.answered.push_back(Answered { batch, position });
+        while self.answered_keys > ANSWERED_KEYS_MAX {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) -> Option<u64> {
+        let oldest = self.answered.pop_front()?;
+        self.answered_keys -= oldest.batch.keys.len();
+        Some(oldest.batch.sequence)
+    }
+
+    /// Forgets keys that the copy has.
+    pub(crate) fn settle(&mut self, has: impl Fn(&Token) -> bool) {
+        let mut settled = None;
+        while self.answered.front().is_some_and(|oldest| has(&oldest.position)) {
+            settled = self.forget_oldest();
+        }
+        if let (Some(sequence), Some(file)) = (settled, &mut self.file) {
+            let mut record = Vec::new();
+            put(&mut record, tag::SETTLED, &[sequence]);
+            file.append(&record);
+        }
     }
 
     /// The oldest keys of one kind, at most so many.
@@ -254,7 +308,7 @@ impl Spool {
     }
 
     fn write(&mut self, records: &[u8]) -> Result<()> {
-        let keys = self.keys as u64;
+        let keys = (self.keys + self.answered_keys) as u64;
         let Some(file) = &mut self.file else { return Ok(()) };
         // What is in memory is all there is to keep, so a file that is long for that, or that failed, is written anew.
         if file.file.is_none() || file.length > SPOOL_FILE_BYTES.max(2 * 16 * keys) {
@@ -267,12 +321,17 @@ impl Spool {
     /// Puts a file with what is left in place of the one that is there.
     fn rewrite(&mut self) -> Result<()> {
         let mut bytes = Vec::new();
+        let put_batch = |bytes: &mut Vec<u8>, batch: &Batch| {
+            put_keys(bytes, batch.change, &batch.keys);
+            put(bytes, tag::SEALED, &[batch.sequence, batch.keys.len() as u64]);
+        };
         let done = self.sequence - u64::from(self.sealed.is_some());
         put(&mut bytes, tag::OPENED, &[self.session, done, self.filter]);
-        if let Some(batch) = &self.sealed {
-            put_keys(&mut bytes, batch.change, &batch.keys);
-            put(&mut bytes, tag::SEALED, &[batch.sequence, batch.keys.len() as u64]);
+        for Answered { batch, position } in &self.answered {
+            put_batch(&mut bytes, batch);
+            put_done(&mut bytes, batch.sequence, position);
         }
+        self.sealed.iter().for_each(|batch| put_batch(&mut bytes, batch));
         self.waiting.iter().for_each(|group| put_keys(&mut bytes, group.change, &group.keys));
         let Some(file) = &mut self.file else { return Ok(()) };
         file.file = None;
@@ -305,9 +364,16 @@ impl Spool {
                     self.sequence = sequence;
                     self.sealed = Some(Batch { sequence, ..batch });
                 }
-                (tag::DONE, &[sequence]) => {
+                (tag::DONE, &[sequence, ..]) => {
+                    let position = std::str::from_utf8(&payload[8..]).ok().and_then(|text| text.parse().ok());
                     if let Some(batch) = self.sealed.take_if(|batch| batch.sequence == sequence) {
                         self.keys -= batch.given;
+                        self.answer(batch, position.unwrap_or_default());
+                    }
+                }
+                (tag::SETTLED, &[sequence]) => {
+                    while self.answered.front().is_some_and(|oldest| oldest.batch.sequence <= sequence) {
+                        self.forget_oldest();
                     }
                 }
                 _ => return,
@@ -347,6 +413,12 @@ fn put_keys(out: &mut Vec<u8>, change: Change, keys: &[Fingerprint]) {
 fn put(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
     let payload: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     put_record(out, kind, &payload);
+}
+
+fn put_done(out: &mut Vec<u8>, sequence: u64, position: &Token) {
+    let mut payload = Vec::from(sequence.to_le_bytes());
+    payload.extend(position.to_string().into_bytes());
+    put_record(out, tag::DONE, &payload);
 }
 
 fn put_record(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {

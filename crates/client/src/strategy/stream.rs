@@ -10,7 +10,7 @@ use umbel_core::copy::Taken;
 use umbel_core::feed::Frame;
 use umbel_core::version::Version;
 
-use super::{Follower, is_other, take};
+use super::{Follower, catch_up, is_other, take};
 use crate::backoff::Backoff;
 use crate::fetch::{self, Wanted};
 use crate::http::{Ask, Reply};
@@ -41,20 +41,25 @@ struct Heard {
 }
 
 pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
-    let mut stream = match open(follower, feed).await {
-        Err(error) if error.is_trimmed() => {
-            renew_trimmed(follower).await?;
-            open(follower, feed).await?
-        }
-        stream => stream?,
-    };
+    // First all that there is, so that it is known how old the copy is.
+    match begin(follower).await {
+        Err(error) if error.is_trimmed() => renew_trimmed(follower).await?,
+        caught_up => caught_up?,
+    }
+    if follower.live()?.copy.is_gone() {
+        follower.shared.set_gone();
+        return Ok(());
+    }
+    // The server sends a version for changes that it sends, not for those before.
+    let fetches = !feed.versions || follower.live()?.copy.behind().is_some();
+    let mut stream = open(follower, feed).await?;
     let mut renewal: Option<Renewal> = None;
     let (mut renewals, mut renew_at) = (Backoff::default(), Instant::now());
     let (mut buffer, mut chunks) = (BytesMut::new(), Vec::new());
     let mut ticks = interval(NOTE_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        if renewal.is_none() && Instant::now() >= renew_at && needs_renewal(follower, feed)? {
+        if renewal.is_none() && Instant::now() >= renew_at && needs_renewal(follower, fetches)? {
             renewal = Some(begin_renewal(follower)?);
         }
         let renewed = async {
@@ -97,6 +102,17 @@ pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
             _ = ticks.tick() => follower.note().await,
         }
     }
+}
+
+/// Brings the copy that answers up to date.
+async fn begin(follower: &mut Follower) -> Result<()> {
+    let live = follower.live()?;
+    let asked_at = catch_up(&follower.shared, &live, &mut follower.journal).await?;
+    if live.copy.behind().is_none() {
+        follower.shared.confirm(asked_at);
+    }
+    follower.shared.step();
+    Ok(())
 }
 
 async fn open(follower: &Follower, feed: Feed) -> Result<Reply> {
@@ -146,11 +162,11 @@ async fn hear(
 }
 
 /// Whether a version has to be fetched: because of what happened, or because the journal would take long to read.
-fn needs_renewal(follower: &Follower, feed: Feed) -> Result<bool> {
+fn needs_renewal(follower: &Follower, fetches: bool) -> Result<bool> {
     let live = follower.live()?;
     let bound = JOURNAL_BYTES_MAX.max(live.copy.bytes() / 4);
     let long = follower.journal.as_ref().is_some_and(|journal| journal.length() > bound);
-    Ok(long || !feed.versions && live.copy.behind().is_some())
+    Ok(long || fetches && live.copy.behind().is_some())
 }
 
 fn begin_renewal(follower: &Follower) -> Result<Renewal> {
@@ -167,7 +183,7 @@ async fn switch(follower: &mut Follower, live: Arc<Live>, mut journal: Option<Jo
     if !is_other(&before, live.copy.version()) {
         while !live.copy.token().includes(&before.copy.token()) {
             let token = live.copy.token();
-            follower.catch_up(&live, &mut journal).await?;
+            catch_up(&follower.shared, &live, &mut journal).await?;
             if live.copy.token() == token {
                 return Err(Error::Unreachable(format!(
                     "the server is at {token}, before what it told already: {}",

@@ -39,17 +39,23 @@ impl Centre {
     }
 
     pub(crate) fn start_again(&mut self) {
-        let running = start_in(self.folder.clone());
-        let chores = Chores::start(&[self.address]).expect("the port");
-        chores.watch(&running.node, None);
+        let (folder, address) = (self.folder.clone(), self.address);
+        let (running, chores) = apart(move || {
+            let running = start_in(folder);
+            let chores = Chores::start(&[address]).expect("the port");
+            chores.watch(&running.node, None);
+            (running, chores)
+        });
         self.address = chores.addresses()[0];
         self.running = Some((running, chores));
     }
 
     pub(crate) fn stop(&mut self) {
         let (running, chores) = self.running.take().expect("it runs");
-        drop(chores);
-        running.stop();
+        apart(move || {
+            drop(chores);
+            running.stop();
+        });
     }
 
     pub(crate) fn url(&self) -> String {
@@ -97,9 +103,15 @@ impl Centre {
 
 impl Drop for Centre {
     fn drop(&mut self) {
-        drop(self.running.take());
+        let running = self.running.take();
+        apart(move || drop(running));
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Does something on a thread that belongs to no runtime: the server brings its own.
+fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    std::thread::spawn(work).join().expect("it went well")
 }
 
 pub(crate) fn keys(numbers: Range<u64>) -> Vec<String> {

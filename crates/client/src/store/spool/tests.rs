@@ -48,7 +48,7 @@ fn keys_are_sent_in_order_in_requests_of_one_kind() {
         assert_eq!(spool.seal().unwrap(), Some(&batch), "the same until it is done");
         shapes.push((batch.sequence, batch.change, batch.keys.len(), batch.through));
         sent.extend(batch.keys);
-        spool.done();
+        spool.done(&Token::default());
     }
     assert_eq!(
         shapes,
@@ -89,8 +89,8 @@ fn whatever_happens_each_key_counts_once() {
                     if let Some(batch) = spool.seal().unwrap().cloned() {
                         centre.take(&batch);
                         // Half of the time nobody hears the answer.
-                        if random.next() % 2 == 0 {
-                            spool.done();
+                        if random.next().is_multiple_of(2) {
+                            spool.done(&Token::default());
                         }
                     }
                 }
@@ -104,7 +104,7 @@ fn whatever_happens_each_key_counts_once() {
         }
         while let Some(batch) = spool.seal().unwrap().cloned() {
             centre.take(&batch);
-            spool.done();
+            spool.done(&Token::default());
         }
         assert_eq!(centre.counts, promised, "seed {seed}");
     }
@@ -130,7 +130,7 @@ fn a_disk_that_fails_takes_nothing_that_was_promised() {
         let mut sent = Vec::new();
         while let Some(batch) = spool.seal().unwrap().cloned() {
             sent.extend(batch.keys);
-            spool.done();
+            spool.done(&Token::default());
         }
         assert!(promised.iter().all(|key| sent.contains(key)), "{nth}");
     }
@@ -144,7 +144,8 @@ fn the_file_stays_short_while_keys_come_and_go() {
         let keys = (0..10_000).map(|number| key(round * 10_000 + number)).collect();
         spool.push(vec![(Change::Add, keys, round)]).unwrap();
         spool.seal().unwrap();
-        spool.done();
+        spool.done(&Token::default());
+        spool.settle(|_| true);
     }
     let bytes: u64 = disk.files().iter().map(|(_, bytes)| *bytes).sum();
     assert!(bytes < 2 * SPOOL_FILE_BYTES, "{bytes}");
@@ -177,5 +178,29 @@ fn every_flipped_bit_is_noticed() {
             records += 1;
         }
         assert!(records < 3, "bit {bit}");
+    }
+}
+
+#[test]
+fn keys_that_only_the_centre_has_are_visible_after_a_restart() {
+    let position: Token = "0:7,3:1f".parse().unwrap();
+    for settled in [false, true] {
+        let disk = MemoryDisk::default();
+        let mut spool = open(&disk, true);
+        spool.push(vec![(Change::Add, vec![key(1), key(2)], 1)]).unwrap();
+        spool.seal().unwrap();
+        spool.done(&position);
+        spool.settle(|token| settled && *token == position);
+        spool.push(vec![(Change::Add, vec![key(3)], 2)]).unwrap();
+        for _ in 0..2 {
+            // What a rewritten file says is the same.
+            let mut spool = open(&disk, true);
+            let overlay = Overlay::default();
+            let shown = spool.show(&overlay).unwrap();
+            assert_eq!(shown, (!settled).then(|| (1, position.clone())));
+            let visible = [1, 2, 3].map(|number| crate::overlay::contains(&overlay.load(), key(number)));
+            assert_eq!(visible, [!settled, !settled, true]);
+            assert_eq!((spool.keys(), spool.sequence), (1, 1));
+        }
     }
 }
