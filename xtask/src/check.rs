@@ -15,7 +15,7 @@ const DIRECTIONS: [(&str, &[&str]); 6] = [
     ("umbel-client", &["umbel-filter", "umbel-core"]),
     // The client only in its tests: replicas follow a real server.
     ("umbel-server", &["umbel-filter", "umbel-core", "umbel-client"]),
-    ("umbel", &["umbel-filter", "umbel-core", "umbel-server"]),
+    ("umbel", &["umbel-filter", "umbel-core", "umbel-client", "umbel-server"]),
     ("xtask", &[]),
 ];
 

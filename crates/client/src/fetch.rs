@@ -35,6 +35,7 @@ pub(crate) enum Wanted {
 impl Wanted {
     fn path(&self) -> String {
         match self {
+            Self::Current(Duration::MAX) => "versions/current".to_owned(),
             Self::Current(age) => format!("versions/current?max_age_ms={}", age.as_millis()),
             Self::Latest(age) => format!("versions/latest?max_age_ms={}", age.as_millis()),
             Self::AtLeast(token) => format!("versions/latest?at_least={token}"),

@@ -31,6 +31,7 @@
 //! | [`Strategy::Notify`] | a notice says that there is one; chunks come from the nearest source | seconds |
 //! | [`Strategy::Delta`] | every change as it comes | as old as the way takes |
 //! | [`Strategy::Push`] | the same, and versions come by themselves | as old as the way takes |
+//! | [`Strategy::Strong`] | a version that a majority has; all switch together | what one says, no other contradicts |
 //!
 //! Whatever the strategy, own adds are visible at once, are kept until the centre has them, and have one effect however often
 //! they are sent. Cut off, a replica goes on answering, unless [`Options::stale_after`] says otherwise.
@@ -38,12 +39,14 @@
 //! [`blocking::Replica`] is the same for programs without a runtime.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod admin;
 mod backoff;
 pub mod blocking;
 mod error;
 mod fetch;
 mod heartbeat;
 mod http;
+mod lease;
 pub mod limits;
 mod options;
 mod overlay;
@@ -57,6 +60,7 @@ mod store;
 mod strategy;
 mod writer;
 
+pub use admin::Server;
 pub use error::{Error, Result};
 pub use options::{Options, Strategy, WhenStale};
 pub use replica::Replica;

@@ -25,6 +25,8 @@ pub enum Strategy {
     Delta,
     /// As delta, and new versions come by themselves when one is needed.
     Push,
+    /// Answers from the version that the centre allows, while it allows it, and says `Unknown` otherwise.
+    Strong,
     /// A notice says that there is a new version; what changed is fetched from the nearest source.
     Notify {
         /// How often to ask anyway, should a notice be missed.
@@ -48,6 +50,11 @@ impl Strategy {
         Self::Push
     }
 
+    /// All replicas of this kind that answer, answer from the same version.
+    pub fn strong() -> Self {
+        Self::Strong
+    }
+
     /// Fetches when told to, and once a minute.
     pub fn notify() -> Self {
         Self::Notify { interval: Duration::from_secs(60) }
@@ -59,6 +66,7 @@ impl Strategy {
             Self::Pull { .. } => "pull",
             Self::Delta => "delta",
             Self::Push => "push",
+            Self::Strong => "strong",
             Self::Notify { .. } => "notify",
         }
     }

@@ -8,9 +8,10 @@ use tokio::task::JoinHandle;
 use umbel_core::budget::Budget;
 use umbel_core::engine::{Answer, Token};
 use umbel_core::fold::Means;
+use umbel_core::version::ChunkId;
 use umbel_filter::{Fingerprint, Kind, Limits};
 
-use crate::options::Options;
+use crate::options::{Options, Strategy};
 use crate::shared::{Shared, blocking, lock};
 use crate::status::Status;
 use crate::store::{Change, Spool, Store, new_id};
@@ -66,17 +67,16 @@ impl Replica {
         let (spool, before) = open_spool(&shared).await?;
         let (follower_orders, follower_inbox) = mpsc::channel(1);
         let (writer_orders, writer_inbox) = mpsc::unbounded_channel();
-        let tasks = [
+        let mut tasks = vec![
             tokio::spawn(strategy::follow(follower, follower_inbox)),
             tokio::spawn(writer::run(Arc::clone(&shared), spool, before, writer_inbox)),
-            tokio::spawn(heartbeat::run(Arc::clone(&shared))),
         ];
-        let inner = Inner {
-            shared,
-            follower: follower_orders,
-            writer: writer_orders,
-            tasks: Mutex::new(tasks.into()),
-        };
+        // A strong replica's heartbeat is how it follows.
+        if shared.options.strategy != Strategy::Strong {
+            tasks.push(tokio::spawn(heartbeat::run(Arc::clone(&shared))));
+        }
+        let inner =
+            Inner { shared, follower: follower_orders, writer: writer_orders, tasks: Mutex::new(tasks) };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -155,6 +155,12 @@ impl Replica {
                 () = self.inner.follower.closed() => return Err(Error::Closed),
             }
         }
+    }
+
+    /// What stands for all that the copy has now: equal to the digest of a version at the same place in the log. It reads all of it.
+    pub async fn digest(&self) -> Result<ChunkId> {
+        let live = self.inner.shared.live().ok_or(Error::Closed)?;
+        blocking(move || live.copy.digest()).await
     }
 
     /// How it is.

@@ -12,7 +12,9 @@ use umbel_core::fold::Means;
 use umbel_core::version::{ChunkId, Version};
 use umbel_filter::Fingerprint;
 
-use crate::options::{Options, WhenStale};
+use crate::heartbeat::Probed;
+use crate::lease::Lease;
+use crate::options::{Options, Strategy, WhenStale};
 use crate::overlay::{self, Overlay, Windows};
 use crate::source::Sources;
 use crate::store::Store;
@@ -52,6 +54,8 @@ pub(crate) struct Shared {
     /// When the copy was known to have all there was: nanoseconds of the clock and one; 0 for never.
     confirmed: AtomicU64,
     pub(crate) overlay: Overlay,
+    /// Until when a strong replica may answer.
+    pub(crate) lease: Lease,
     pub(crate) counters: Counters,
     pub(crate) centre: Mutex<Option<Token>>,
     /// The version that the centre told this replica to serve; 0 for none.
@@ -62,6 +66,11 @@ pub(crate) struct Shared {
     pub(crate) beat: Notify,
     /// Where this replica serves others.
     pub(crate) address: Mutex<Option<String>>,
+    /// A number of this process, and how often it told the centre of itself.
+    pub(crate) run: u64,
+    pub(crate) beats: AtomicU64,
+    /// What the keys of a rollout said of the copy.
+    pub(crate) probed: Mutex<Option<Probed>>,
     last_error: Mutex<Option<String>>,
     /// Counts every step forward.
     moved: watch::Sender<u64>,
@@ -90,6 +99,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(crate) fn new(options: Options, id: String, means: Means, store: Option<Store>) -> Result<Self> {
+        let run = options.random.next();
         let sources =
             Sources::new(&options.sources, &options.peers, &options.filter, options.token.as_deref())?;
         Ok(Self {
@@ -104,12 +114,16 @@ impl Shared {
             held: AtomicBool::new(false),
             confirmed: AtomicU64::new(0),
             overlay: Overlay::default(),
+            lease: Lease::default(),
             counters: Counters::default(),
             centre: Mutex::default(),
             serve: AtomicU64::new(0),
             look: Notify::new(),
             beat: Notify::new(),
             address: Mutex::default(),
+            run,
+            beats: AtomicU64::new(0),
+            probed: Mutex::default(),
             last_error: Mutex::default(),
             moved: watch::Sender::new(0),
         })
@@ -191,6 +205,17 @@ impl Shared {
         lock(&self.last_error).clone()
     }
 
+    /// Whether the centre lets it answer: strong replicas need leave, others do not.
+    #[inline]
+    fn may_answer(&self) -> bool {
+        self.options.strategy != Strategy::Strong || self.lease.holds(self.now())
+    }
+
+    /// Whether it answers at all.
+    pub(crate) fn answers(&self) -> bool {
+        !self.is_gone() && self.may_answer()
+    }
+
     /// What is said of a key that the copy does not have; `Absent`, if nothing speaks against it.
     fn otherwise(&self) -> Answer {
         if self.is_gone() {
@@ -206,8 +231,10 @@ impl Shared {
     /// The order matters: a window is dropped after the copy has its keys, so whoever sees no window sees that copy.
     pub(crate) fn contains(&self, key: &[u8]) -> Answer {
         let windows = self.overlay.load();
+        // Leave is looked at before the copy: what is answered was allowed after the question came.
+        let may_answer = self.may_answer();
         let live = self.live.load();
-        let Some(live) = &*live else { return Answer::Unknown };
+        let Some(live) = live.as_ref().filter(|_| may_answer) else { return Answer::Unknown };
         let key = live.copy.hasher().fingerprint(key);
         let here = live.copy.contains(key) && !self.is_gone();
         if here || overlay::contains(&windows, key) { Answer::Maybe } else { self.otherwise() }
@@ -216,8 +243,11 @@ impl Shared {
     /// The same for many keys.
     pub(crate) fn contains_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Answer> {
         let windows = self.overlay.load();
+        let may_answer = self.may_answer();
         let live = self.live.load();
-        let Some(live) = &*live else { return vec![Answer::Unknown; keys.len()] };
+        let Some(live) = live.as_ref().filter(|_| may_answer) else {
+            return vec![Answer::Unknown; keys.len()];
+        };
         let hasher = live.copy.hasher();
         let keys: Vec<Fingerprint> = keys.iter().map(|key| hasher.fingerprint(key.as_ref())).collect();
         let mut here = Vec::with_capacity(keys.len());

@@ -7,12 +7,14 @@
 //! | `delta.rs` | takes every change as it comes, and versions when it has to |
 //! | `push.rs` | the same, and versions come by themselves |
 //! | `stream.rs` | what the last two have in common |
+//! | `strong.rs` | answers only while the centre allows it |
 
 mod delta;
 mod notify;
 mod pull;
 mod push;
 mod stream;
+mod strong;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -142,6 +144,8 @@ impl Follower {
             Strategy::Pull { interval } => Wanted::Current(interval),
             Strategy::Notify { .. } => Wanted::Current(Duration::ZERO),
             Strategy::Delta | Strategy::Push => Wanted::Latest(BASE_AGE),
+            // Whatever was made the current one, however old: the heartbeat says more.
+            Strategy::Strong => Wanted::Current(Duration::MAX),
         };
         let asked_at = self.shared.now();
         let Some(version) = fetch::version(&self.shared, &wanted, None).await? else { return Ok(()) };
@@ -169,6 +173,7 @@ impl Follower {
             Strategy::Notify { interval } => notify::run(self, interval).await,
             Strategy::Delta => delta::run(self).await,
             Strategy::Push => push::run(self).await,
+            Strategy::Strong => strong::run(self).await,
         }
     }
 

@@ -54,7 +54,8 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    fn is_anything(&self) -> bool {
+    /// Whether the newest version will do, however old it is.
+    pub(crate) fn is_anything(&self) -> bool {
         self.max_age_ms.is_none() && self.at_least.is_none()
     }
 }

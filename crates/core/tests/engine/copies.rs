@@ -123,7 +123,7 @@ fn a_copy_that_follows_is_the_filter() {
                     }
                     _ => {}
                 }
-                if random.next() % 3 != 0 {
+                if !random.next().is_multiple_of(3) {
                     continue;
                 }
                 match follow(&engine, &filter, &copy).await {

@@ -28,12 +28,12 @@ pub(super) async fn get(
     let chunk = chunk.ok_or_else(|| Fault::not_found(format!("there is no chunk {id}")))?;
     let length = chunk.len() as u64;
     let mut download = Download::new("application/octet-stream", &id.to_string(), true);
-    let plan = match download.plan(&request, length) {
-        _ if download.is_known(&request) => return Ok(download.not_modified()),
-        Ok(plan) => plan,
-        Err(outside) => return Ok(outside),
-    };
+    let plan = download.plan(&request, length);
+    if download.is_known(&request) {
+        return Ok(download.not_modified());
+    }
     Ok(match plan {
+        Plan::Outside => Download::outside(length),
         Plan::Part(part) => {
             let bytes = chunk.slice(part.start as usize..part.end as usize);
             download.part(&part, length, bytes)

@@ -28,6 +28,8 @@ pub(super) struct Download {
 pub(super) enum Plan {
     Whole(Option<Coding>),
     Part(Range<u64>),
+    /// The client asks for bytes that are not there.
+    Outside,
 }
 
 impl Download {
@@ -66,26 +68,29 @@ impl Download {
         self.reply(StatusCode::OK, body.into())
     }
 
-    /// How an answer of so many bytes goes, by what the client asks; the error is for one that asks for what is not there.
-    pub(super) fn plan(&mut self, request: &HeaderMap, length: u64) -> Result<Plan, Response> {
+    /// How an answer of so many bytes goes, by what the client asks.
+    pub(super) fn plan(&mut self, request: &HeaderMap, length: u64) -> Plan {
         self.set(header::VARY, "Accept-Encoding");
         self.set(header::ACCEPT_RANGES, "bytes");
         let text = |name| request.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         // A part of something else is of no use: then all of it goes.
         let is_same = text(header::IF_RANGE).is_none_or(|tag| tag == self.tag);
         match asked(text(header::RANGE).filter(|_| is_same), length) {
-            Asked::Whole => Ok(Plan::Whole(text(header::ACCEPT_ENCODING).and_then(Coding::chosen))),
-            Asked::Part(part) => Ok(Plan::Part(part)),
-            Asked::Outside => {
-                let message = format!("there are {length} bytes");
-                let fault = Fault::of(StatusCode::RANGE_NOT_SATISFIABLE, "range", message);
-                let mut response = fault.into_response();
-                if let Ok(value) = HeaderValue::from_str(&format!("bytes */{length}")) {
-                    response.headers_mut().insert(header::CONTENT_RANGE, value);
-                }
-                Err(response)
-            }
+            Asked::Whole => Plan::Whole(text(header::ACCEPT_ENCODING).and_then(Coding::chosen)),
+            Asked::Part(part) => Plan::Part(part),
+            Asked::Outside => Plan::Outside,
         }
+    }
+
+    /// A refusal that says how many bytes there are.
+    pub(super) fn outside(length: u64) -> Response {
+        let message = format!("there are {length} bytes");
+        let fault = Fault::of(StatusCode::RANGE_NOT_SATISFIABLE, "range", message);
+        let mut response = fault.into_response();
+        if let Ok(value) = HeaderValue::from_str(&format!("bytes */{length}")) {
+            response.headers_mut().insert(header::CONTENT_RANGE, value);
+        }
+        response
     }
 
     /// All of it, perhaps compressed.

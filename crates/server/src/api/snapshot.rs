@@ -98,12 +98,12 @@ pub(super) async fn get(
         return Ok(download.not_modified());
     }
     Ok(match plan {
-        Err(outside) => outside,
-        Ok(Plan::Part(part)) => {
+        Plan::Outside => Download::outside(length),
+        Plan::Part(part) => {
             download.set(header::CONTENT_LENGTH, &(part.end - part.start).to_string());
             download.part(&part, length, snapshot.body(part.clone(), None))
         }
-        Ok(Plan::Whole(coding)) => {
+        Plan::Whole(coding) => {
             if coding.is_none() {
                 download.set(header::CONTENT_LENGTH, &length.to_string());
             }

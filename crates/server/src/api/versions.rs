@@ -168,9 +168,15 @@ pub(super) async fn get(
     let version = match pinned {
         Some(number) => numbered(&caller, &filter, number).await?,
         None => {
-            let newest =
-                |node: Arc<Node>, filter| async move { node.releases.newest(&node, &filter, &wanted).await };
-            let newest = with(&caller, &name, &filter, newest).await?;
+            // To look takes little. To publish may take long, and goes on if the client does not wait.
+            let newest = if wanted.is_anything() {
+                caller.node.releases.newest(&caller.node, &filter, &wanted).await?
+            } else {
+                let newest = |node: Arc<Node>, filter| async move {
+                    node.releases.newest(&node, &filter, &wanted).await
+                };
+                with(&caller, &name, &filter, newest).await?
+            };
             newest.ok_or_else(|| no_version("nobody has made a version of this filter yet"))?
         }
     };

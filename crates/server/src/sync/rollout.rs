@@ -131,7 +131,7 @@ impl Plan {
         if let Some(batch) = self.batch {
             return (rank / batch as usize).min(stages - 1);
         }
-        let share = (u128::from(xxh3_64(id.as_bytes())) * 100 >> 64) as u8;
+        let share = ((u128::from(xxh3_64(id.as_bytes())) * 100) >> 64) as u8;
         let stage = self.percent.iter().position(|percent| share < *percent);
         // Those beyond the last share come with the last group, in which everything ends.
         stage.unwrap_or(stages - 1)
