@@ -1,9 +1,11 @@
-//! The project's own chores: `cargo xtask check`, `fix`, `test`, `torture`, `fuzz`.
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `planes`, `services`, `torture`, `fuzz`.
 
 mod check;
 mod clients;
 mod fuzz;
 mod packages;
+mod planes;
+mod services;
 mod step;
 mod test;
 
@@ -30,6 +32,16 @@ enum Chore {
     Clients,
     /// The HTTP API against its description, as `test` does it too
     Api,
+    /// Every adapter against its real server; a table of what passed
+    Planes {
+        /// The servers, all if none is named
+        names: Vec<String>,
+    },
+    /// Real servers on private ports, with data that is thrown away
+    Services {
+        #[command(subcommand)]
+        what: Services,
+    },
     /// Kills writing processes and looks for what they had acknowledged
     Torture {
         /// Kills of a log in each durability class, and of an engine in all
@@ -47,6 +59,16 @@ enum Chore {
     },
 }
 
+#[derive(Subcommand)]
+enum Services {
+    /// Installs and starts them
+    Start { names: Vec<String> },
+    /// Ends them and removes their data
+    Stop { names: Vec<String> },
+    /// Says which run, and where
+    Status { names: Vec<String> },
+}
+
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Check => check::check(),
@@ -54,6 +76,10 @@ fn main() -> ExitCode {
         Chore::Test => test::run(),
         Chore::Clients => clients::run(),
         Chore::Api => clients::api(),
+        Chore::Planes { names } => planes::run(&names),
+        Chore::Services { what: Services::Start { names } } => services::start(&names).map(drop),
+        Chore::Services { what: Services::Stop { names } } => services::stop(&names),
+        Chore::Services { what: Services::Status { names } } => services::status(&names),
         Chore::Torture { kills, rounds } => test::torture(kills, rounds),
         Chore::Fuzz { seconds } => fuzz::run(seconds),
     };
