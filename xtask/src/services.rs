@@ -152,7 +152,6 @@ fn rabbitmq(folder: &Path, [port, nodes]: [u16; 2]) -> Result<String, Failure> {
         folder.join("rabbitmq.conf"),
         format!("listeners.tcp.1 = 127.0.0.1:{port}\nstream.listeners.tcp.1 = 127.0.0.1:{}\n", nodes + 1),
     )?;
-    // Its port mapper is its own too: it is started by the node, and ended with it below.
     let variables = [
         ("HOME", at("data")),
         ("ERL_EPMD_PORT", (nodes + 2).to_string()),
@@ -169,7 +168,11 @@ fn rabbitmq(folder: &Path, [port, nodes]: [u16; 2]) -> Result<String, Failure> {
     ];
     let exports: String =
         variables.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
-    Ok(format!("{exports}exec /usr/lib/rabbitmq/bin/rabbitmq-server"))
+    // Both are in one session, and end together.
+    Ok(format!(
+        "{exports}epmd -port {} -address 127.0.0.1 &\nexec /usr/lib/rabbitmq/bin/rabbitmq-server",
+        nodes + 2
+    ))
 }
 
 fn kafka(folder: &Path, [port, controller]: [u16; 2]) -> Result<String, Failure> {

@@ -43,7 +43,9 @@ impl fmt::Display for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Synced => write!(f, "acknowledged changes are on disk"),
-            Self::Replicated(servers) => write!(f, "acknowledged changes are with {servers} servers, synced later"),
+            Self::Replicated(servers) => {
+                write!(f, "acknowledged changes are with {servers} servers, synced later")
+            }
             Self::Window(time) => write!(f, "a power cut may take the last {} s", time.as_secs_f64()),
             Self::Memory => write!(f, "what is acknowledged is lost with the server"),
             Self::Unknown => write!(f, "what an acknowledgement is worth is not known"),

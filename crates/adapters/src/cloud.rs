@@ -71,7 +71,10 @@ fn client(url: &Url) -> Result<ClientOptions> {
     // All of TLS here is ring's. If the process chose a provider before, that one stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let plain = url.parameter("endpoint").is_some_and(|endpoint| endpoint.starts_with("http://"));
-    Ok(ClientOptions::new().with_allow_http(plain).with_timeout(url.timeout()?).with_connect_timeout(url.timeout()?))
+    Ok(ClientOptions::new()
+        .with_allow_http(plain)
+        .with_timeout(url.timeout()?)
+        .with_connect_timeout(url.timeout()?))
 }
 
 fn retry(url: &Url) -> Result<RetryConfig> {
@@ -108,5 +111,7 @@ async fn opened(url: &Url, engine: &'static str, store: impl ObjectStore) -> Res
             Err(error) => return Err(failed(error)),
         }
     }
-    Err(Error::Invalid(format!("{url} overwrites objects that are to be made anew: it knows no conditional puts")))
+    Err(Error::Invalid(format!(
+        "{url} overwrites objects that are to be made anew: it knows no conditional puts"
+    )))
 }

@@ -10,9 +10,7 @@ use etcd_client::{
     TxnOpResponse, WatchOptions,
 };
 use umbel_core::limits::REGISTRY_VALUE_BYTES_MAX;
-use umbel_core::registry::{
-    Change, Expected, Lease, Listing, Registry, Versioned, check_name, check_value,
-};
+use umbel_core::registry::{Change, Expected, Lease, Listing, Registry, Versioned, check_name, check_value};
 use umbel_core::{Error, Result};
 
 use crate::{About, Durability, Opened, Url};
@@ -80,7 +78,9 @@ async fn within<T>(
 ) -> Result<T> {
     match tokio::time::timeout(timeout, request).await {
         Ok(outcome) => outcome.map_err(|error| failed(doing, &error)),
-        Err(_) => Err(Error::Retry(format!("{doing}: etcd did not answer within {} s", timeout.as_secs_f64()))),
+        Err(_) => {
+            Err(Error::Retry(format!("{doing}: etcd did not answer within {} s", timeout.as_secs_f64())))
+        }
     }
 }
 
@@ -111,8 +111,14 @@ impl EtcdRegistry {
     }
 
     /// Does something if a name is as expected, and otherwise reads how it is.
-    async fn change(&self, key: &str, expected: Expected, then: Vec<TxnOp>) -> Result<Change, etcd_client::Error> {
-        let exists = |is| Compare::create_revision(key, if is { CompareOp::Greater } else { CompareOp::Equal }, 0);
+    async fn change(
+        &self,
+        key: &str,
+        expected: Expected,
+        then: Vec<TxnOp>,
+    ) -> Result<Change, etcd_client::Error> {
+        let exists =
+            |is| Compare::create_revision(key, if is { CompareOp::Greater } else { CompareOp::Equal }, 0);
         let demands = match expected {
             Expected::Anything => vec![],
             Expected::Absent => vec![exists(false)],
@@ -195,9 +201,7 @@ impl Registry for EtcdRegistry {
             }
         };
         let change = within(self.timeout, "cannot put a name", request).await?;
-        change.ok_or_else(|| {
-            Error::Invalid(format!("lease {} has ended", lease.map_or(0, |lease| lease.0)))
-        })
+        change.ok_or_else(|| Error::Invalid(format!("lease {} has ended", lease.map_or(0, |lease| lease.0))))
     }
 
     async fn delete(&self, name: &str, expected: Expected) -> Result<Change> {
@@ -210,7 +214,8 @@ impl Registry for EtcdRegistry {
         let doing = "cannot watch names";
         let key = format!("{}{prefix}", self.prefix);
         let from = i64::try_from(after).unwrap_or(i64::MAX).saturating_add(1);
-        let options = WatchOptions::new().with_range(after_all_with(key.as_bytes())).with_start_revision(from);
+        let options =
+            WatchOptions::new().with_range(after_all_with(key.as_bytes())).with_start_revision(from);
         let mut client = self.client.watch_client();
         let mut watch = within(self.timeout, doing, client.watch(key, Some(options))).await?;
         loop {

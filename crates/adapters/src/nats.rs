@@ -63,9 +63,11 @@ async fn connect(url: &Url, time: Duration) -> Result<Client> {
         .name("umbel");
     if let Some(file) = url.parameter("credentials") {
         let read = std::fs::read_to_string(file);
-        let text = read.map_err(|error| Error::Invalid(format!("cannot read the credentials of {url}: {error}")))?;
+        let text =
+            read.map_err(|error| Error::Invalid(format!("cannot read the credentials of {url}: {error}")))?;
         let loaded = options.credentials(&text);
-        options = loaded.map_err(|_| Error::Invalid(format!("the file of credentials of {url} holds none")))?;
+        options =
+            loaded.map_err(|_| Error::Invalid(format!("the file of credentials of {url} holds none")))?;
     }
     match url.credentials() {
         Some((token, "")) => options = options.token(token.to_owned()),
@@ -90,7 +92,9 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
     let info = client.server_info();
     if info.max_payload < ENTRY_BYTES_MAX {
         let bytes = info.max_payload;
-        return Err(Error::Invalid(format!("{url} takes {bytes} bytes (max_payload), less than an entry may have")));
+        return Err(Error::Invalid(format!(
+            "{url} takes {bytes} bytes (max_payload), less than an entry may have"
+        )));
     }
     let context = ContextBuilder::new().timeout(timeout).ack_timeout(timeout).build(client);
     if let Err(error) = context.query_account().await {
@@ -108,7 +112,11 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
     let about = About {
         engine: "NATS JetStream",
         version: info.version.clone(),
-        durability: if replicas > 1 { Durability::Replicated(replicas as u32) } else { Durability::Window(SYNC) },
+        durability: if replicas > 1 {
+            Durability::Replicated(replicas as u32)
+        } else {
+            Durability::Window(SYNC)
+        },
         note: "it syncs every write only with `sync_interval: always`, which it does not tell".into(),
     };
     let log = NatsLog { context, name, partitions: streams, message_bytes_max: info.max_payload, timeout };
@@ -194,7 +202,8 @@ impl Log for NatsLog {
         {
             let _sending = place.sending.lock().await;
             for message in pack(&entries, self.message_bytes_max) {
-                let subject = format!("{}.{partition}.{}", self.name, if message.is_many { "many" } else { "one" });
+                let subject =
+                    format!("{}.{partition}.{}", self.name, if message.is_many { "many" } else { "one" });
                 let publish = PublishMessage::build().payload(message.payload);
                 let sending = timeout(self.timeout, self.context.send_publish(subject, publish)).await;
                 let acknowledged = sending.map_err(|_| failed(&"it cannot be sent in time"))?;
@@ -233,9 +242,15 @@ impl Log for NatsLog {
             let message = match outcome {
                 Ok(Ok(message)) => message,
                 // A server that is behind the others. What it lacks is given when it has it; what follows has to wait.
-                Ok(Err(error)) if error.kind() == DirectGetErrorKind::NotFound && !records.is_empty() => break,
-                Ok(Err(error)) => return Err(Error::Retry(format!("cannot read message {sequence}: {error}"))),
-                Err(_) => return Err(Error::Retry(format!("cannot read message {sequence}: no answer in time"))),
+                Ok(Err(error)) if error.kind() == DirectGetErrorKind::NotFound && !records.is_empty() => {
+                    break;
+                }
+                Ok(Err(error)) => {
+                    return Err(Error::Retry(format!("cannot read message {sequence}: {error}")));
+                }
+                Err(_) => {
+                    return Err(Error::Retry(format!("cannot read message {sequence}: no answer in time")));
+                }
             };
             let found = unpack(message.subject.ends_with(".many"), &message.payload)?;
             for (position, entry) in pack::positions(sequence, found.len() as u32).zip(found) {

@@ -54,7 +54,8 @@ pub(crate) fn pack(entries: &[Bytes], bytes_max: usize) -> Vec<Message> {
 /// The entries of a message.
 pub(crate) fn unpack(is_many: bool, payload: &Bytes) -> Result<Vec<Bytes>> {
     let corrupt = || Error::Corrupt(format!("a message of {} bytes that holds no entries", payload.len()));
-    let check = |entry: Bytes| (1..=ENTRY_BYTES_MAX).contains(&entry.len()).then_some(entry).ok_or_else(corrupt);
+    let check =
+        |entry: Bytes| (1..=ENTRY_BYTES_MAX).contains(&entry.len()).then_some(entry).ok_or_else(corrupt);
     if !is_many {
         return Ok(vec![check(payload.clone())?]);
     }
@@ -110,8 +111,10 @@ mod tests {
         for bytes_max in [1, 100, 104, 1000] {
             let messages = pack(&entries, bytes_max);
             assert!(messages.iter().all(|message| message.count == 1 || message.payload.len() <= bytes_max));
-            let found: Vec<_> =
-                messages.iter().flat_map(|message| unpack(message.is_many, &message.payload).unwrap()).collect();
+            let found: Vec<_> = messages
+                .iter()
+                .flat_map(|message| unpack(message.is_many, &message.payload).unwrap())
+                .collect();
             assert_eq!(found, entries, "{bytes_max}");
         }
         assert!(pack(&[], 10).is_empty());

@@ -7,7 +7,9 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, RedisError, Script, ScriptInvocation};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, RedisError, Script, ScriptInvocation,
+};
 use tokio::sync::Mutex;
 use umbel_core::{Error, Result};
 
@@ -116,7 +118,9 @@ impl Connection {
         let (durability, mut note) = match (&*field("aof_enabled"), policy.as_deref()) {
             ("0", _) => (Durability::Memory, "it runs without AOF (appendonly no)".to_owned()),
             (_, Some("always")) => (Durability::Synced, String::new()),
-            (_, Some("everysec")) => (Durability::Window(Duration::from_secs(1)), "appendfsync is everysec".into()),
+            (_, Some("everysec")) => {
+                (Durability::Window(Duration::from_secs(1)), "appendfsync is everysec".into())
+            }
             (_, Some(_)) => (Durability::Window(Duration::from_secs(30)), "appendfsync is no".into()),
             (_, None) => (Durability::Unknown, "appendfsync may not be read here".into()),
         };

@@ -30,8 +30,10 @@ impl Url {
         if text.len() > BYTES_MAX {
             return Err(invalid("is too long"));
         }
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("has no scheme, as in redis://"))?;
-        if scheme.is_empty() || !scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
+        let (scheme, rest) =
+            text.split_once("://").ok_or_else(|| invalid("has no scheme, as in redis://"))?;
+        if scheme.is_empty() || !scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        {
             return Err(invalid("has a scheme of other than small letters and digits"));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -76,7 +78,8 @@ impl Url {
 
     /// Every host with its port.
     pub fn hosts_with_port(&self, port: u16) -> Vec<String> {
-        let has_port = |host: &str| host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let has_port =
+            |host: &str| host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let with = |host: &String| if has_port(host) { host.clone() } else { format!("{host}:{port}") };
         self.hosts.iter().map(with).collect()
     }
@@ -184,7 +187,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_without_being_repeated() {
-        for text in ["", "secret", "://secret", "Redis://secret", "redis://", "redis://secret@", "redis://h/%2"] {
+        for text in
+            ["", "secret", "://secret", "Redis://secret", "redis://", "redis://secret@", "redis://h/%2"]
+        {
             let error = Url::parse(text).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }

@@ -11,9 +11,7 @@ use futures_util::future::{Either, select};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
-use umbel_core::registry::{
-    Change, Expected, Lease, Listing, Registry, Versioned, check_name, check_value,
-};
+use umbel_core::registry::{Change, Expected, Lease, Listing, Registry, Versioned, check_name, check_value};
 use umbel_core::{Error, Result};
 use zookeeper_client::{
     Acls, Client, CreateMode, CreateOptions, Error as ZkError, MultiWriteError, MultiWriteResult, Stat,
@@ -105,8 +103,7 @@ pub(crate) async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
         }
     }
     let note = if hosts.len() == 1 { "one server is named; if it is away, so is the registry" } else { "" };
-    let about =
-        About { engine: "ZooKeeper", version, durability: Durability::Synced, note: note.into() };
+    let about = About { engine: "ZooKeeper", version, durability: Durability::Synced, note: note.into() };
     Ok(Opened { plane: Arc::new(registry), about })
 }
 

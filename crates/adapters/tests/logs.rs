@@ -284,4 +284,4 @@ macro_rules! logs {
     )*};
 }
 
-logs!(nats, redis);
+logs!(kafka, nats, rabbitmq, redis);

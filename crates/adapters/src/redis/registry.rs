@@ -6,9 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use redis::{Script, ScriptInvocation};
-use umbel_core::registry::{
-    Change, Expected, Lease, Listing, Registry, Versioned, check_name, check_value,
-};
+use umbel_core::registry::{Change, Expected, Lease, Listing, Registry, Versioned, check_name, check_value};
 use umbel_core::{Error, Result};
 
 use super::{Connection, script};
