@@ -184,7 +184,7 @@ fn kafka(folder: &Path, [port, controller]: [u16; 2]) -> Result<String, Failure>
          listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
          log.dirs={}\noffsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n\
          transaction.state.log.min.isr=1\ngroup.initial.rebalance.delay.ms=0\n\
-         log.retention.check.interval.ms=1000\nlog.segment.delete.delay.ms=100\n",
+         offsets.topic.num.partitions=1\nbroker.heartbeat.interval.ms=500\nbroker.session.timeout.ms=3000\n",
         folder.join("data/log").display()
     );
     let file = folder.join("server.properties");

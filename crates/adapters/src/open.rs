@@ -32,7 +32,9 @@ pub async fn open_blobs(url: &str) -> Result<Opened<dyn ObjectStore>> {
         "gs" => crate::cloud::open_gcs(&url).await,
         #[cfg(feature = "azure")]
         "az" => crate::cloud::open_azure(&url).await,
-        scheme => Err(missing("blobs", scheme, &["az", "gs", "s3"])),
+        #[cfg(feature = "redis")]
+        "redis" => crate::redis::open_blobs(&url).await,
+        scheme => Err(missing("blobs", scheme, &["az", "gs", "redis", "s3"])),
     }
 }
 

@@ -1,5 +1,6 @@
-//! Redis, for a log (streams) and a registry (scripts).
+//! Redis, for all three planes: streams for the log, scripts for the registry, strings for blobs.
 
+mod blobs;
 mod log;
 mod registry;
 
@@ -15,6 +16,7 @@ use umbel_core::{Error, Result};
 
 use crate::{About, Durability, Url};
 
+pub(crate) use blobs::open as open_blobs;
 pub(crate) use log::open as open_log;
 pub(crate) use registry::open as open_registry;
 

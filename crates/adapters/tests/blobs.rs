@@ -117,3 +117,38 @@ async fn s3() {
     let outcome = open_blobs(&url).await.map(drop);
     assert!(matches!(outcome, Err(Error::Invalid(_) | Error::Retry(_))), "{outcome:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn redis() {
+    let Some(service) = service("redis") else { return };
+    let url = format!("redis://{}/{}", service.address(), fresh("blobs"));
+    let store = open_blobs(&url).await.unwrap().plane;
+    races(&service, &store).await;
+    parts_and_ranges(&service, &store).await;
+    long_listings(&service, &store).await;
+    copies_and_folders(&store).await;
+}
+
+async fn copies_and_folders(store: &Arc<dyn ObjectStore>) {
+    for name in ["f/a", "f/b/1", "f/b/2", "f/c/d/e", "fa"] {
+        store.put(&Path::from(name), PutPayload::from(name)).await.unwrap();
+    }
+    let listed = store.list_with_delimiter(Some(&Path::from("f"))).await.unwrap();
+    let names = |paths: &[Path]| paths.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(names(&listed.common_prefixes), ["f/b", "f/c"]);
+    assert_eq!(
+        names(&listed.objects.iter().map(|object| object.location.clone()).collect::<Vec<_>>()),
+        ["f/a"]
+    );
+    let (from, to) = (Path::from("f/a"), Path::from("g"));
+    store.copy_if_not_exists(&from, &to).await.unwrap();
+    assert_eq!(store.get(&to).await.unwrap().bytes().await.unwrap(), "f/a");
+    let again = store.copy_if_not_exists(&from, &to).await;
+    assert!(matches!(again, Err(StoreError::AlreadyExists { .. })), "{again:?}");
+    let nothing = store.copy(&Path::from("none"), &to).await;
+    assert!(matches!(nothing, Err(StoreError::NotFound { .. })), "{nothing:?}");
+    let empty = Path::from("empty");
+    store.put(&empty, PutPayload::default()).await.unwrap();
+    assert!(store.get(&empty).await.unwrap().bytes().await.unwrap().is_empty());
+}

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -64,7 +64,7 @@ impl Writer {
 
     async fn batch(&mut self) {
         let entries: Vec<_> = (self.next..self.next + BATCH).map(add).collect();
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(90);
         let positions = loop {
             match self.log.append(0, entries.clone()).await {
                 Ok(positions) => break positions,
@@ -177,17 +177,22 @@ async fn restarts(service: &Service) {
     let log = open(service, &service.address(), &fresh("restart"), "&timeout_ms=2000").await;
     let mut writer = Writer::new(log).await;
     let stop = Arc::new(AtomicBool::new(false));
+    let written = Arc::new(AtomicU64::new(0));
     let task = tokio::spawn({
-        let stop = Arc::clone(&stop);
+        let (stop, written) = (Arc::clone(&stop), Arc::clone(&written));
         async move {
             while !stop.load(Ordering::Relaxed) {
                 writer.batch().await;
+                written.fetch_add(1, Ordering::Relaxed);
             }
             writer
         }
     });
     for _ in 0..3 {
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        let goal = written.load(Ordering::Relaxed) + 50;
+        while written.load(Ordering::Relaxed) < goal && !task.is_finished() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         tokio::task::block_in_place(|| {
             service.kill();
             service.start();
