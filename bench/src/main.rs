@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `filters` | filters in process: speed, memory and error |
 //! | `engine` | the engine on real files: adds, pauses, recovery, growth, snapshots |
+//! | `sync` | replicas: what travels, how soon it is there, what lookups notice |
 //! | `loops` | what a request costs on tokio, on bare epoll and on io_uring |
 //! | `report` | figures for people and programs |
 //! | `measure` | clocks, medians and progress |
@@ -15,6 +16,7 @@ mod huge_pages;
 mod loops;
 mod measure;
 mod report;
+mod sync;
 
 use std::process::ExitCode;
 
@@ -41,6 +43,9 @@ enum Command {
     /// Event loops: the processor time of a request on tokio, on bare epoll and on io_uring.
     #[command(after_help = loops::EXAMPLES)]
     Loops(loops::Options),
+    /// Replicas: bytes on the wire, time until an add is everywhere, lookups while versions are swapped, compression.
+    #[command(after_help = sync::EXAMPLES)]
+    Sync(sync::Options),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +53,7 @@ fn main() -> ExitCode {
         Command::Filters(options) => filters::run(&options),
         Command::Engine(options) => engine::run(&options),
         Command::Loops(options) => loops::run(&options),
+        Command::Sync(options) => sync::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

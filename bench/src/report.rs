@@ -59,6 +59,10 @@ impl Report {
         Self { json, colours: colours && !json, headed: false }
     }
 
+    pub(crate) fn figure(&mut self, figure: Figure) -> std::io::Result<()> {
+        self.figures(&[figure])
+    }
+
     pub(crate) fn figures(&mut self, figures: &[Figure]) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         if self.json {

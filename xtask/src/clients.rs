@@ -1,11 +1,10 @@
 //! Redis clients against a real server, and what they say of it.
 
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use crate::packages::{Need, install};
+use crate::server::{Server, binary};
 use crate::step::{self, Failure, command, output, root};
 
 const NEEDS: [Need; 5] = [
@@ -23,69 +22,6 @@ const NODE: [&str; 2] = ["redis@6.3.1", "ioredis@6.0.0"];
 /// The newest, and the newest for the Go of Debian's packages.
 const GO_REDIS: [&str; 2] = ["v9.23.0", "v9.7.3"];
 const JEDIS: &str = "6.2.0";
-
-/// A server process. It ends with this value.
-struct Server {
-    process: Child,
-    port: u16,
-    http_port: u16,
-    folder: PathBuf,
-}
-
-impl Server {
-    /// The one place where the chores start a server; `kills.py` has its own, since it kills it.
-    fn start(binary: &Path, more: &[&str]) -> Result<Self, Failure> {
-        let folder = std::env::temp_dir().join(format!("umbel-clients-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        let [port, http_port] = free_ports()?;
-        let log = std::fs::File::create(folder.join("server.log"))?;
-        let mut server = Command::new(binary);
-        server
-            .arg("serve")
-            .args(["--port", &port.to_string(), "--http-port", &http_port.to_string()])
-            .args(more)
-            .arg("--data")
-            .arg(folder.join("data"));
-        let process = server.current_dir(&folder).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let mut server = Self { process, port, http_port, folder };
-        let end = Instant::now() + Duration::from_secs(30);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if server.process.try_wait()?.is_some() || Instant::now() > end {
-                return Err(format!("the server does not start: {}", server.said()).into());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Ok(server)
-    }
-
-    fn said(&self) -> String {
-        std::fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()
-    }
-
-    fn is_running(&mut self) -> bool {
-        matches!(self.process.try_wait(), Ok(None))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself; its folder goes in any case.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// Ports under those that the system gives to clients by itself.
-fn free_ports() -> Result<[u16; 2], Failure> {
-    let start = 20_000 + (std::process::id() % 12_000) as u16;
-    let ports = (start..32_768).chain(20_000..start);
-    let mut free = ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
-    match (free.next(), free.next()) {
-        (Some(one), Some(other)) => Ok([one, other]),
-        _ => Err("no port is free".into()),
-    }
-}
 
 /// What a client's checks came to.
 #[derive(Default)]
@@ -173,22 +109,16 @@ pub(crate) fn api() -> Result<(), Failure> {
     // The same requests every time: what fails once fails again.
     line.args(["--seed", "1", "--generation-deterministic"]);
     line.args(["--max-examples", "50", "--continue-on-failure", "--no-color"]);
+    // What does not end cannot be waited for; `tests/sync.rs` reads these.
+    line.args(["--exclude-path-regex", "/(feed|notices)$"]);
     // Which options fit together is more than a schema can say: a valid request may still be refused.
     line.args(["--exclude-checks", "positive_data_acceptance"]).current_dir(&server.folder);
     step::run("HTTP API by its description", &mut line)?;
     if server.is_running() { Ok(()) } else { Err(format!("the server has ended: {}", server.said()).into()) }
 }
 
-fn binary() -> Result<PathBuf, Failure> {
-    step::run("build umbel", &mut command("cargo build --release -p umbel"))?;
-    let metadata = output(&mut command("cargo metadata --format-version 1 --no-deps"))?;
-    let metadata: serde_json::Value = serde_json::from_slice(&metadata)?;
-    let target = metadata["target_directory"].as_str().ok_or("cargo names no target folder")?;
-    Ok(Path::new(target).join("release/umbel"))
-}
-
 /// The folder under `target` in which a client's packages are.
-fn packages(name: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn packages(name: &str) -> Result<PathBuf, Failure> {
     let folder = root().join("target").join(name);
     std::fs::create_dir_all(&folder)?;
     Ok(folder)
@@ -252,11 +182,11 @@ fn go_redis() -> &'static str {
     if minor.is_some_and(|minor: u32| minor >= 24) { GO_REDIS[0] } else { GO_REDIS[1] }
 }
 
-fn go_line(words: &str) -> Command {
+/// The tool of Go in a folder under `target`. Modules are where all of them find them.
+pub(crate) fn go_line(folder: &str, words: &str) -> Command {
     let mut line = command(&format!("go {words}"));
-    line.current_dir(root().join("target/go"));
+    line.current_dir(root().join("target").join(folder));
     line.env("GOMODCACHE", root().join("target/go/modules")).env("GOFLAGS", "-mod=mod -modcacherw");
-    line.env("UMBEL_GO_REDIS", go_redis());
     line
 }
 
@@ -264,8 +194,8 @@ fn prepare_go() -> Result<(), Failure> {
     let folder = packages("go")?;
     std::fs::copy(root().join(PROGRAMS).join("go/matrix.go"), folder.join("matrix.go"))?;
     std::fs::write(folder.join("go.mod"), "module matrix\n\ngo 1.18\n")?;
-    step::run("go-redis", &mut go_line(&format!("get github.com/redis/go-redis/v9@{}", go_redis())))?;
-    step::run("build for go-redis", &mut go_line("build -o matrix matrix.go"))
+    step::run("go-redis", &mut go_line("go", &format!("get github.com/redis/go-redis/v9@{}", go_redis())))?;
+    step::run("build for go-redis", &mut go_line("go", "build -o matrix matrix.go"))
 }
 
 fn go() -> Command {

@@ -5,7 +5,9 @@ mod clients;
 mod fuzz;
 mod packages;
 mod planes;
+mod server;
 mod services;
+mod snapshots;
 mod step;
 mod test;
 
@@ -30,6 +32,8 @@ enum Chore {
     Test,
     /// Every Redis client against a real server, as `test` runs them too
     Clients,
+    /// Snapshots read by Java, Python and Go, as `test` does it too
+    Snapshots,
     /// The HTTP API against its description, as `test` does it too
     Api,
     /// Every adapter against its real server; a table of what passed
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         Chore::Fix => check::fix(),
         Chore::Test => test::run(),
         Chore::Clients => clients::run(),
+        Chore::Snapshots => snapshots::run(),
         Chore::Api => clients::api(),
         Chore::Planes { names } => planes::run(&names),
         Chore::Services { what: Services::Start { names } } => services::start(&names).map(drop),

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::clients;
 use crate::packages::{Need, install};
+use crate::snapshots;
 use crate::step::{self, Failure, command, output, root};
 
 const NEEDS: [Need; 6] = [
@@ -26,6 +27,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     languages()?;
     connections()?;
     clients::run()?;
+    snapshots::run()?;
     clients::api()?;
     clients::kills(KILLS)?;
     servers()?;
@@ -52,7 +54,7 @@ pub(crate) fn torture(kills: u64, rounds: u64) -> Result<(), Failure> {
 fn languages() -> Result<(), Failure> {
     let environment = clients::python_environment()?;
     let mut install = Command::new(environment.join("bin/pip"));
-    let packages = ["bloomfilter-py==2.0.0", "prometheus-client==0.26.0"];
+    let packages = [snapshots::BLOOMFILTER_PY, "prometheus-client==0.26.0"];
     step::run("Python packages", install.args(["install", "--quiet"]).args(packages))?;
     let mut reader = command("cargo test --workspace --lib -- --ignored prometheus");
     step::run("metrics read by Prometheus", reader.env("UMBEL_PYTHON", environment.join("bin/python")))?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, GetOptions, KeyValue, PutOptions, TlsOptions, Txn, TxnOp,
-    TxnOpResponse, WatchOptions,
+    Client, Compare, CompareOp, ConnectOptions, GetOptions, KeyValue, PutOptions, ResponseHeader, TlsOptions,
+    Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
 use umbel_core::limits::REGISTRY_VALUE_BYTES_MAX;
 use umbel_core::registry::{Change, Expected, Lease, Listing, Registry, Versioned, check_name, check_value};
@@ -131,7 +131,7 @@ impl EtcdRegistry {
         let txn = Txn::new().when(demands).and_then(then).or_else([TxnOp::get(key, None)]);
         let answer = self.client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX).txn(txn).await?;
         if answer.succeeded() {
-            let revision = answer.header().map_or(0, |header| header.revision());
+            let revision = answer.header().map_or(0, ResponseHeader::revision);
             return Ok(Change::Done(revision as u64));
         }
         let held = answer.op_responses().into_iter().find_map(|answer| match answer {
@@ -165,7 +165,7 @@ impl Registry for EtcdRegistry {
             let page = client.get(from.clone(), Some(options));
             let mut page = within(self.timeout, "cannot list names", page).await?;
             if revision == 0 {
-                revision = page.header().map_or(0, |header| header.revision());
+                revision = page.header().map_or(0, ResponseHeader::revision);
             }
             let more = page.more();
             for held in page.take_kvs() {

@@ -118,7 +118,7 @@ async fn at_last_read(log: &dyn Log) -> Vec<(Position, Bytes)> {
                 after = all.last().unwrap().0;
             }
             Err(Error::Retry(_)) if Instant::now() < end => {
-                tokio::time::sleep(Duration::from_millis(100)).await
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
             Err(error) => panic!("{error}"),
         }

@@ -30,7 +30,7 @@ async fn at_last<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
         match call().await {
             Ok(answer) => return answer,
             Err(Error::Retry(_)) if Instant::now() < end => {
-                tokio::time::sleep(Duration::from_millis(100)).await
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
             Err(error) => panic!("{error}"),
         }

@@ -5,8 +5,13 @@ mod config;
 mod inspect;
 mod ping;
 mod plan;
+mod publish;
+mod remote;
+mod replica;
 mod report;
+mod rollout;
 mod serve;
+mod status;
 mod units;
 
 use std::process::ExitCode;
@@ -28,6 +33,11 @@ enum Command {
     Config(Box<config::Arguments>),
     Bench(Box<bench::Arguments>),
     Ping(ping::Arguments),
+    Status(status::Arguments),
+    Publish(publish::Arguments),
+    Rollback(publish::Rollback),
+    Rollout(rollout::Arguments),
+    Replica(Box<replica::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +48,11 @@ fn main() -> ExitCode {
         Command::Config(arguments) => config::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Ping(arguments) => ping::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Status(arguments) => status::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Publish(arguments) => publish::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Rollback(arguments) => publish::roll_back(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Rollout(arguments) => rollout::run(&arguments),
+        Command::Replica(arguments) => replica::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     match outcome {
         Ok(code) => code,

@@ -340,6 +340,17 @@ impl Copy {
         Ok(())
     }
 
+    /// A chunk of the version that it began with, unless changes have come into it since.
+    pub fn chunk(&self, id: ChunkId) -> Option<bytes::Bytes> {
+        let places = self.shards.iter().zip(&self.version.shards).flat_map(|(shard, stored)| {
+            shard.projection.filters().zip(&stored.layers).flat_map(|(filter, layer)| {
+                layer.chunks.iter().enumerate().map(move |(number, chunk)| (filter, number, *chunk))
+            })
+        });
+        let (filter, number, _) = places.into_iter().find(|(.., chunk)| *chunk == Some(id))?;
+        chunk_of(filter, number).filter(|(now, _)| *now == id).map(|(_, bytes)| bytes)
+    }
+
     /// What stands for all of its content, as of a version: equal to that of a version at the same place.
     pub fn digest(&self) -> ChunkId {
         let mut version = self.version.clone();

@@ -63,6 +63,7 @@ pub use settings::Settings;
 pub use stats::Stats;
 pub use stored::{ArraysReport, MAGIC as ARRAYS_MAGIC, inspect_arrays};
 pub use trim::MAGIC as TRIMMED_MAGIC;
+pub use versions::Published;
 pub use worker::Done;
 use worker::Workers;
 
@@ -108,7 +109,7 @@ struct Shared {
     /// Filters get their names one after another: a name is looked up in one slot and may be taken in another.
     naming: tokio::sync::Mutex<()>,
     /// Versions are made, and chunks removed, one after another.
-    versions: tokio::sync::Mutex<()>,
+    versions: tokio::sync::Mutex<versions::Known>,
     work: worker::Work,
 }
 

@@ -7,6 +7,10 @@
 //! | `POST /v1/filters/{name}/add`, `check`, `remove` | keys: a JSON array, or lines of text without limit |
 //! | `POST /v1/filters/{name}/verify` | how often keys were added, exactly |
 //! | `POST /v1/filters/{name}/resize`, `merge`, `clear` | another size, other filters' keys, no keys |
+//! | `GET, POST /v1/filters/{name}/versions` | versions of a filter for those who want a copy: lists them, makes one |
+//! | `GET /v1/filters/{name}/versions/{latest, current or N}`, `chunks/{id}` | a version, and the chunks that it is made of |
+//! | `PUT /v1/filters/{name}/current` | which version is current; the way back after a bad one |
+//! | `GET /v1/filters/{name}/snapshot` | a whole filter as a file for other languages |
 //! | `GET /v1/filters/{name}/feed` | its changes as they come |
 //! | `GET /v1/filters/{name}/notices` | a word when there is a new version |
 //! | `GET /v1/filters/{name}/replicas`, `PUT …/replicas/{id}` | who has a copy, and what it is told |
@@ -19,14 +23,20 @@
 //! Users and their rights are those of RESP: a request may do what the command that does the same may.
 
 mod caller;
+mod chunks;
+mod download;
+mod encoding;
 mod fault;
 mod feed;
 mod filters;
 mod keys;
 mod lines;
+mod ranges;
 mod replicas;
 mod rollouts;
+mod snapshot;
 mod tokens;
+mod versions;
 
 use std::sync::Arc;
 
@@ -71,6 +81,11 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route("/v1/filters/{name}/remove", post(keys::remove))
         .route("/v1/filters/{name}/check", post(keys::check))
         .route("/v1/filters/{name}/verify", post(keys::verify))
+        .route("/v1/filters/{name}/versions", get(versions::list).post(versions::publish))
+        .route("/v1/filters/{name}/versions/{version}", get(versions::get))
+        .route("/v1/filters/{name}/current", put(versions::pin))
+        .route("/v1/filters/{name}/chunks/{id}", get(chunks::get))
+        .route("/v1/filters/{name}/snapshot", get(snapshot::get))
         .route("/v1/filters/{name}/feed", get(feed::feed))
         .route("/v1/filters/{name}/notices", get(replicas::notices))
         .route("/v1/filters/{name}/replicas", get(replicas::list))
@@ -97,12 +112,15 @@ async fn describe() -> impl IntoResponse {
 
 /// The body of a request as JSON.
 async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
-    let bytes = body(request).await?;
+    object(&body(request).await?)
+}
+
+fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         // Fields have names: an array in their order is not what anybody meant.
         return Err(Fault::invalid("the body: a JSON object is expected"));
     }
-    parse(&bytes)
+    parse(bytes)
 }
 
 /// The body of a request.

@@ -34,6 +34,7 @@ pub mod config;
 mod connection;
 pub mod digest;
 mod event_loop;
+mod files;
 pub mod glob;
 pub mod http;
 mod latency;

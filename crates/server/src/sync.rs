@@ -21,7 +21,7 @@ use umbel_core::Error;
 use umbel_core::engine::Handle;
 
 use crate::node::{Node, unix_time};
-pub(crate) use notices::Notices;
+pub(crate) use notices::{Event, Notice, Notices};
 use replicas::LEASE;
 pub(crate) use replicas::{Beat, Known, Replicas};
 use rollout::Plan;

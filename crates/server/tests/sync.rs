@@ -186,7 +186,7 @@ fn a_stream_brings_changes_and_versions() {
     let last = add(&door, 5_000, 5_001).parse().expect("a token");
     let begun = Instant::now();
     while versions == 0 || !live.token().includes(&last) || live.behind().is_some() {
-        assert!(begun.elapsed() < PATIENCE, "{} versions", versions);
+        assert!(begun.elapsed() < PATIENCE, "{versions} versions");
         match stream.frame().expect("it goes on") {
             Frame::Chunk(chunk) => chunks.push(chunk),
             Frame::Version(bytes) => {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions};
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer, PublisherConfirm};
 use tokio::sync::oneshot;
 use umbel_core::{Error, Result};
@@ -43,7 +43,7 @@ impl Kind {
     }
 
     pub(super) fn of(delivery: &Delivery) -> Result<Self> {
-        let name = delivery.properties.kind().as_ref().map(|name| name.as_str());
+        let name = delivery.properties.kind().as_ref().map(ShortString::as_str);
         let kind = [Self::One, Self::Many, Self::Mark].into_iter().find(|kind| name == Some(kind.name()));
         kind.ok_or_else(|| Error::Corrupt(format!("a message in {} that is not ours", delivery.routing_key)))
     }
@@ -132,7 +132,7 @@ impl Seen {
             Kind::Mark => header(delivery, TAIL).filter(|_| header(delivery, UPTO) == Some(place - 1)),
         };
         state.tail = state.tail.max(tail);
-        let id = delivery.properties.message_id().as_ref().map(|id| id.as_str());
+        let id = delivery.properties.message_id().as_ref().map(ShortString::as_str);
         if let Some(waiting) = id.and_then(|id| state.waiting.remove(id)) {
             // Nobody may be waiting any more.
             let _ = waiting.send(place);

@@ -79,7 +79,7 @@ pub struct Written {
 
 /// How much of the log an answer includes: the greatest position of each partition. Whoever asks with a token reads at least what
 /// the token has seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Token(BTreeMap<u32, Position>);
 
 impl Token {
@@ -115,6 +115,12 @@ impl fmt::Display for Token {
         self.positions().try_for_each(|(partition, position)| {
             write!(f, "{}{partition}:{position}", std::mem::replace(&mut comma, ","))
         })
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({self})")
     }
 }
 

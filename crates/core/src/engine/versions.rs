@@ -1,6 +1,7 @@
 //! Versions of filters: made from checkpoints, kept as blobs.
 
-use std::collections::HashSet;
+mod known;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,14 +11,18 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::checkpoint::{put_new, read};
 use super::handle::Handle;
-use super::requests::{check_has_array, gone};
-use super::stored::{StoredLayer, read_blocks};
+use super::requests::{Token, check_has_array, gone};
+use super::stored::{BlockAt, Stored, StoredLayer, read_blocks};
 use super::{Engine, Shared};
 use crate::version::{CHUNK_BLOCKS, CHUNK_BYTES_MAX, ChunkId, Version, VersionLayer, VersionShard, chunk};
-use crate::{Error, Result};
+use crate::{Error, Position, Result};
+pub(super) use known::Known;
+use known::{LayerAt, Users};
 
 const VERSIONS: &str = "versions";
 const CHUNKS: &str = "chunks";
+/// How often a slot is looked at again whose arrays were replaced meanwhile.
+const ATTEMPTS: usize = 4;
 
 fn folder(filter: u64) -> String {
     format!("{VERSIONS}/{filter:016x}")
@@ -33,45 +38,70 @@ fn chunk_name(id: ChunkId) -> String {
     format!("{CHUNKS}/{}/{id}", &id[..2])
 }
 
+/// What came of publishing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// The filter as it is.
+    pub version: Version,
+    /// Whether it was made for this; if not, nothing had changed since.
+    pub is_new: bool,
+}
+
+impl Version {
+    /// Whether it has everything of the filter that a token has seen. Partitions without the filter do not matter.
+    pub fn includes(&self, token: &Token) -> bool {
+        self.token().positions().all(|(partition, position)| position >= token.position(partition))
+    }
+
+    /// Whether there is nothing in it that the other one has not, nor less.
+    fn has_content_of(&self, other: &Self) -> bool {
+        let items = |version: &Self| version.shards.iter().map(|shard| shard.items).collect::<Vec<_>>();
+        self.definition == other.definition
+            && self.partitions == other.partitions
+            && items(self) == items(other)
+            && self.digest() == other.digest()
+    }
+}
+
 impl Engine {
-    /// Makes a version of a filter as it is now. What did not change since another version is not written again.
+    /// A version of a filter as it is now: the newest one, if nothing changed since.
     pub async fn publish(&self, filter: &Arc<Handle>) -> Result<Version> {
+        Ok(self.publish_at_least(filter, None).await?.version)
+    }
+
+    /// A version of a filter as it is now, with everything that a token has seen. The newest one is given again if it has that and
+    /// nothing changed since; chunks that did not change are not written again, nor read.
+    pub async fn publish_at_least(
+        &self,
+        filter: &Arc<Handle>,
+        at_least: Option<&Token>,
+    ) -> Result<Published> {
         let shared = &self.shared;
-        let definition = filter.definition();
-        check_has_array(&definition)?;
+        check_has_array(&filter.definition())?;
+        let nothing = Token::default();
+        let at_least = at_least.unwrap_or(&nothing);
+        self.reached(at_least).await?;
         // Whoever removes chunks that nobody needs would take those of a version that is not written yet.
-        let _alone = shared.versions.lock().await;
-        let number = self.versions(filter.id()).await?.last().map_or(1, |last| last + 1);
-        let mut shards = Vec::new();
-        for slot in filter.slots() {
-            shards.push(shared.publish_slot(filter, slot).await?);
+        let known = &mut *shared.versions.lock().await;
+        if known.users.is_none() {
+            // Without it more is read. Whoever removes chunks has to know, and says what is wrong.
+            known.users = shared.users().await.ok();
         }
-        let made_ms = shared.clock.unix_millis();
-        let version = Version {
-            filter: filter.id(),
-            number,
-            made_ms,
-            partitions: shared.lanes.len() as u32,
-            definition: (*filter.definition()).clone(),
-            shards,
-        };
-        put_new(&*shared.blobs, &version_name(version.filter, number), version.encode()?).await?;
-        Ok(version)
+        let published = shared.publish(known, filter, at_least).await;
+        if published.is_err() {
+            known.is_swept = false;
+        }
+        published
     }
 
     /// The numbers of a filter's versions, in order.
     pub async fn versions(&self, filter: u64) -> Result<Vec<u64>> {
-        let names = self.shared.list(&folder(filter)).await?;
-        let number = |path: &Path| path.filename()?.strip_suffix(".version")?.parse().ok();
-        let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
-        numbers.sort_unstable();
-        Ok(numbers)
+        self.shared.versions(filter).await
     }
 
     /// A version.
     pub async fn version(&self, filter: u64, number: u64) -> Result<Version> {
-        let name = version_name(filter, number);
-        Version::decode(&read(&*self.shared.blobs, &name).await?, &name)
+        self.shared.version(filter, number).await
     }
 
     /// A chunk of some version; none if there is no such chunk.
@@ -92,19 +122,33 @@ impl Engine {
         Ok(Some(bytes))
     }
 
-    /// Removes versions of a filter but for these, and all chunks that no version of any filter needs. Gives how many chunks went.
+    /// Removes versions of a filter but for these, those of filters that are gone, and all chunks that no version of any filter needs
+    /// then. Gives how many chunks went.
     pub async fn keep_versions(&self, filter: u64, kept: &[u64]) -> Result<usize> {
-        let _alone = self.shared.versions.lock().await;
-        for number in self.versions(filter).await? {
-            if !kept.contains(&number) {
-                self.shared.delete(&Path::from(version_name(filter, number))).await?;
-            }
+        let known = &mut *self.shared.versions.lock().await;
+        let removed = self.shared.keep_versions(known, filter, kept).await;
+        if removed.is_err() {
+            // What is there now is not known: the next one looks again.
+            *known = Known::default();
         }
-        self.shared.remove_chunks().await
+        removed
     }
 }
 
 impl Shared {
+    async fn versions(&self, filter: u64) -> Result<Vec<u64>> {
+        let names = self.list(&folder(filter)).await?;
+        let number = |path: &Path| path.filename()?.strip_suffix(".version")?.parse().ok();
+        let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    async fn version(&self, filter: u64, number: u64) -> Result<Version> {
+        let name = version_name(filter, number);
+        Version::decode(&read(&*self.blobs, &name).await?, &name)
+    }
+
     async fn list(&self, folder: &str) -> Result<Vec<Path>> {
         let listed = self.blobs.list(Some(&Path::from(folder))).map_ok(|found| found.location).try_collect();
         listed.await.map_err(|error| Error::blob(format!("cannot list {folder}"), &error))
@@ -117,67 +161,184 @@ impl Shared {
         }
     }
 
-    /// A slot's part of a filter, from a checkpoint that is made for it.
-    async fn publish_slot(&self, filter: &Arc<Handle>, number: u16) -> Result<VersionShard> {
-        self.checkpoint(number).await?;
-        let _reader = self.reading[usize::from(number)].begin();
-        let (stored, position) = {
-            let mut turn = self.lane(number).turn.lock().await;
-            let slot = turn.slot(self, number).ok_or_else(|| gone(filter))?;
-            let stored = slot.stored.get(&filter.id()).cloned().ok_or_else(|| gone(filter))?;
-            let newest = slot.kept.last().ok_or_else(|| gone(filter))?;
-            (stored, newest.position)
-        };
-        let mut layers = Vec::new();
-        for layer in &stored.layers {
-            layers.push(self.publish_layer(layer).await?);
+    /// Makes a version, unless the newest one is the same.
+    async fn publish(&self, known: &mut Known, filter: &Arc<Handle>, at_least: &Token) -> Result<Published> {
+        let last = self.versions(filter.id()).await?.last().copied();
+        let mut shards = Vec::new();
+        for slot in filter.slots() {
+            shards.push(self.publish_slot(known, filter, slot, at_least).await?);
         }
-        Ok(VersionShard { slot: number, position, items: stored.counts.items, layers })
+        let version = Version {
+            filter: filter.id(),
+            number: last.map_or(1, |last| last + 1),
+            made_ms: self.clock.unix_millis(),
+            partitions: self.lanes.len() as u32,
+            definition: (*filter.definition()).clone(),
+            shards,
+        };
+        if let Some(last) = last {
+            match self.version(filter.id(), last).await {
+                Ok(newest) => {
+                    let is_enough = newest.includes(at_least) && newest.has_content_of(&version);
+                    if is_enough && self.can_follow(&newest).await? {
+                        return Ok(Published { version: newest, is_new: false });
+                    }
+                }
+                // One that is damaged does not stand in the way of the next.
+                Err(Error::Corrupt(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        put_new(&*self.blobs, &version_name(version.filter, version.number), version.encode()?).await?;
+        if let Some(users) = &mut known.users {
+            users.add(&version);
+        }
+        Ok(Published { version, is_new: true })
     }
 
-    async fn publish_layer(&self, layer: &StoredLayer) -> Result<VersionLayer> {
-        let mut chunks = Vec::new();
-        for (part, places) in layer.blocks.chunks(CHUNK_BLOCKS).enumerate() {
-            let mut blocks = vec![Vec::new(); places.len()];
-            let first = part * CHUNK_BLOCKS;
-            let placed: Vec<_> =
-                places.iter().enumerate().filter_map(|(n, at)| Some((first + n, at.as_ref()?))).collect();
-            let take = |number: usize, block: &[u8]| {
-                blocks[number - first] = block.to_vec();
-                true
-            };
-            read_blocks(&*self.blobs, &placed, take).await?;
-            let Some((id, bytes)) = chunk(&blocks) else {
-                chunks.push(None);
+    /// Whether the log still has what came after a version: without that, nobody could go on from it.
+    async fn can_follow(&self, version: &Version) -> Result<bool> {
+        for (partition, position) in version.token().positions() {
+            let oldest = self.log.bounds(partition).await?.oldest;
+            if position < oldest || !self.log.holds(partition, position).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A slot's part of a filter.
+    async fn publish_slot(
+        &self,
+        known: &mut Known,
+        filter: &Arc<Handle>,
+        number: u16,
+        at_least: &Token,
+    ) -> Result<VersionShard> {
+        let at_least = at_least.position(self.lane(number).partition);
+        for _ in 0..ATTEMPTS {
+            self.checkpoint(number).await?;
+            let _reader = self.reading[usize::from(number)].begin();
+            let Some((stored, position)) = self.stored(filter, number).await? else { continue };
+            if position < at_least {
                 continue;
-            };
+            }
+            let mut layers = Vec::new();
+            for (layer, stored) in stored.layers.iter().enumerate() {
+                layers.push(self.publish_layer(known, (filter.id(), number, layer), stored).await?);
+            }
+            return Ok(VersionShard { slot: number, position, items: stored.counts.items, layers });
+        }
+        let name = &filter.definition().name;
+        Err(Error::Retry(format!("the filter {name} changes so fast that there is no version of it yet")))
+    }
+
+    /// What the newest checkpoint has of a filter, and up to where that is everything; none if the arrays were replaced since.
+    async fn stored(&self, filter: &Arc<Handle>, number: u16) -> Result<Option<(Stored, Position)>> {
+        let mut turn = self.lane(number).turn.lock().await;
+        let folded = (!turn.uncertain).then_some(turn.applied);
+        let slot = turn.slot(self, number).ok_or_else(|| gone(filter))?;
+        if slot.state.shard(filter.id()).is_none() {
+            return Err(gone(filter));
+        }
+        let newest = slot.kept.last().map(|kept| kept.position);
+        let (Some(stored), Some(newest)) = (slot.stored.get(&filter.id()), newest) else { return Ok(None) };
+        // If nothing came for this slot since, the checkpoint has everything that was folded.
+        let position = folded.filter(|_| slot.last_entry <= newest).map_or(newest, |all| all.max(newest));
+        Ok(Some((stored.clone(), position)))
+    }
+
+    async fn publish_layer(
+        &self,
+        known: &mut Known,
+        at: LayerAt,
+        layer: &StoredLayer,
+    ) -> Result<VersionLayer> {
+        let mut chunks = Vec::with_capacity(layer.blocks.len().div_ceil(CHUNK_BLOCKS));
+        for (part, places) in layer.blocks.chunks(CHUNK_BLOCKS).enumerate() {
+            chunks.push(match known.chunk(at, part, places) {
+                Some(id) => id,
+                None => self.publish_chunk(known, part, places).await?,
+            });
+        }
+        known.remember(at, layer, &chunks);
+        Ok(VersionLayer { outline: layer.outline.clone(), chunks })
+    }
+
+    /// The chunk of some blocks, read and, if it is not there, written.
+    async fn publish_chunk(
+        &self,
+        known: &Known,
+        part: usize,
+        places: &[Option<BlockAt>],
+    ) -> Result<Option<ChunkId>> {
+        let mut blocks = vec![Vec::new(); places.len()];
+        let first = part * CHUNK_BLOCKS;
+        let placed: Vec<_> =
+            places.iter().enumerate().filter_map(|(n, at)| Some((first + n, at.as_ref()?))).collect();
+        let take = |number: usize, block: &[u8]| {
+            blocks[number - first] = block.to_vec();
+            true
+        };
+        read_blocks(&*self.blobs, &placed, take).await?;
+        let Some((id, bytes)) = chunk(&blocks) else { return Ok(None) };
+        if !known.is_there(id) {
             let path = Path::from(chunk_name(id));
             let is_there = self.blobs.head(&path).await.is_ok_and(|there| there.size == bytes.len() as u64);
             if !is_there {
                 let put = self.blobs.put(&path, PutPayload::from(bytes)).await;
                 put.map_err(|error| Error::blob(format!("cannot put {path}"), &error))?;
             }
-            chunks.push(Some(id));
         }
-        Ok(VersionLayer { outline: layer.outline.clone(), chunks })
+        Ok(Some(id))
     }
 
-    /// Removes versions of filters that are gone, and chunks that no version needs.
-    async fn remove_chunks(&self) -> Result<usize> {
-        let mut needed = HashSet::new();
+    async fn keep_versions(&self, known: &mut Known, filter: u64, kept: &[u64]) -> Result<usize> {
+        if known.users.is_none() {
+            known.users = Some(self.users().await?);
+        }
+        let Known { users: Some(users), is_swept, .. } = known else { return Ok(0) };
+        let is_gone = |id: &u64| self.directory.numbered(*id).is_none();
+        let gone: Vec<u64> = users.filters.iter().copied().filter(is_gone).collect();
+        let mut removed = 0;
+        for id in gone.iter().copied().chain([filter]) {
+            let stays = |number: u64| id == filter && !gone.contains(&id) && kept.contains(&number);
+            for number in self.versions(id).await? {
+                if stays(number) {
+                    continue;
+                }
+                let version = self.version(id, number).await?;
+                self.delete(&Path::from(version_name(id, number))).await?;
+                for chunk in users.remove(&version) {
+                    self.delete(&Path::from(chunk_name(chunk))).await?;
+                    removed += 1;
+                }
+            }
+        }
+        gone.iter().for_each(|id| _ = users.filters.remove(id));
+        if !*is_swept {
+            removed += self.sweep(users).await?;
+            *is_swept = true;
+        }
+        Ok(removed)
+    }
+
+    /// Who needs which chunk, from all versions.
+    async fn users(&self) -> Result<Users> {
+        let mut users = Users::default();
         for path in self.list(VERSIONS).await? {
             let name = path.to_string();
-            let version = Version::decode(&read(&*self.blobs, &name).await?, &name)?;
-            if self.directory.numbered(version.filter).is_none() {
-                self.delete(&path).await?;
-                continue;
-            }
-            needed.extend(version.chunks());
+            users.add(&Version::decode(&read(&*self.blobs, &name).await?, &name)?);
         }
+        Ok(users)
+    }
+
+    /// Removes chunks that nobody needs: what is left of versions that were not finished.
+    async fn sweep(&self, users: &Users) -> Result<usize> {
         let mut removed = 0;
         for path in self.list(CHUNKS).await? {
             let id = path.filename().and_then(|name| name.parse::<ChunkId>().ok());
-            if !id.is_some_and(|id| needed.contains(&id)) {
+            if !id.is_some_and(|id| users.need(id)) {
                 self.delete(&path).await?;
                 removed += 1;
             }

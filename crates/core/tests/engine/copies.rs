@@ -21,7 +21,8 @@ fn means() -> Means {
 
 /// A copy of a filter as it is now, with what another one has already.
 async fn copied(engine: &Engine, filter: &Arc<Handle>, before: Option<&Copy>) -> Copy {
-    let version = engine.publish(filter).await.unwrap();
+    let behind = before.and_then(Copy::behind);
+    let version = engine.publish_at_least(filter, behind.as_ref()).await.unwrap().version;
     let mut assembly = Assembly::new(version, &means()).unwrap();
     let all = assembly.missing().len();
     let reused = before.map_or(0, |before| assembly.reuse(before));
@@ -122,7 +123,7 @@ fn a_copy_that_follows_is_the_filter() {
                     }
                     _ => {}
                 }
-                if random.next() % 3 != 0 {
+                if !random.next().is_multiple_of(3) {
                     continue;
                 }
                 match follow(&engine, &filter, &copy).await {

@@ -210,7 +210,7 @@ impl Follower {
     async fn next_of_version(&mut self) -> Result<Option<Vec<u8>>> {
         let engine = &self.node.engine;
         if let Some(wanted) = self.wanted.take() {
-            let version = self.node.releases.publish(engine, &self.filter, Some(&wanted)).await?;
+            let version = self.node.releases.publish(&self.node, &self.filter, Some(&wanted)).await?;
             let had = self.chunks.take().unwrap_or_default();
             let needed: HashSet<ChunkId> = version.chunks().collect();
             self.sending = Some((version, needed.difference(&had).copied().collect()));

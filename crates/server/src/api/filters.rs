@@ -127,7 +127,7 @@ pub(super) async fn create(caller: Caller, request: Request) -> Reply<impl IntoR
 }
 
 /// A name as it stands in a path.
-fn escaped(name: &str) -> String {
+pub(super) fn escaped(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let each = name.bytes().map(|byte| match plain(byte) {
         true => char::from(byte).to_string(),

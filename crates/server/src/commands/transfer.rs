@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use umbel_core::engine::{Handle, NewFilter};
-use umbel_filter::format::native::Compression;
 use umbel_filter::format::{guava, native, redisbloom, redisson};
-use umbel_filter::{Filter, Layout, Limits, Plan, Spec};
+use umbel_filter::{Filter, Layout, Limits, Plan};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::arguments::{Words, float, integer, is, text, unsigned};
 use super::{Outcome, Refusal, check_kind, filter_of};
+use crate::files::Format;
 use crate::loading::{Partial, Whole};
 use crate::names::name_of;
 use crate::node::{Node, unix_time};
@@ -215,41 +215,30 @@ pub(super) async fn export(session: &mut Session, command: Command<'_>) -> Outco
         }
         format = value;
     }
-    let spec = filter.definition().spec;
-    let hosted = |layout| Spec { layout, ..spec };
-    let lower = format.to_lowercase();
-    let spec = match &lower[..] {
-        "native" => spec,
-        "guava" if spec.layout == Layout::Guava32 => spec,
-        "guava" => hosted(Layout::Guava),
-        "redisson" => hosted(Layout::Redisson),
-        _ => {
-            return Err(format!("ERR unknown format '{format}'; known are native, guava and redisson").into());
-        }
+    // RedisBloom's own chunks are what BF.SCANDUMP is for.
+    let Some(format) = Format::named(format).filter(|format| *format != Format::RedisBloom) else {
+        return Err(format!("ERR unknown format '{format}'; known are native, guava and redisson").into());
     };
+    let spec = format.spec(filter.definition().spec);
     let plan = Plan::new(&spec, 1)?;
     check_fits(session, u64::try_from(plan.bytes()).unwrap_or(u64::MAX))?;
     let copy = beside(&session.node, |node| async move { node.engine.project(&filter, spec).await }).await?;
     let mut bytes = Vec::new();
-    match &lower[..] {
-        "guava" => guava::write(&copy, &mut bytes)?,
-        "redisson" => {
-            let config = redisson::config(&copy)?;
-            redisson::write(&copy, &mut bytes)?;
-            session.reply.map(5);
-            for (name, value) in [
-                ("size", config.size),
-                ("hashIterations", config.hash_iterations.into()),
-                ("expectedInsertions", config.expected_insertions),
-            ] {
-                session.reply.bulk(name);
-                session.reply.count(value);
-            }
-            session.reply.bulk("falseProbability");
-            session.reply.double(config.false_probability);
-            session.reply.bulk("bitmap");
+    format.write(&copy, &mut bytes)?;
+    if format == Format::Redisson {
+        let config = redisson::config(&copy)?;
+        session.reply.map(5);
+        for (name, value) in [
+            ("size", config.size),
+            ("hashIterations", config.hash_iterations.into()),
+            ("expectedInsertions", config.expected_insertions),
+        ] {
+            session.reply.bulk(name);
+            session.reply.count(value);
         }
-        _ => native::write(&copy, Compression::None, &mut bytes)?,
+        session.reply.bulk("falseProbability");
+        session.reply.double(config.false_probability);
+        session.reply.bulk("bitmap");
     }
     session.reply.bulk(bytes);
     Ok(())

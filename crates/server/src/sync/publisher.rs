@@ -34,7 +34,7 @@ async fn publish(node: Arc<Node>, filter: Arc<Handle>) {
     let mut newest = None;
     loop {
         let earliest = Instant::now() + node.config.load().publish_interval;
-        match node.releases.publish(&node.engine, &filter, None).await {
+        match node.releases.publish(&node, &filter, None).await {
             Ok(version) => {
                 seen = version.token();
                 if newest.replace(version.number) != Some(version.number) {

@@ -131,7 +131,7 @@ impl Plan {
         if let Some(batch) = self.batch {
             return (rank / batch as usize).min(stages - 1);
         }
-        let share = (u128::from(xxh3_64(id.as_bytes())) * 100 >> 64) as u8;
+        let share = ((u128::from(xxh3_64(id.as_bytes())) * 100) >> 64) as u8;
         let stage = self.percent.iter().position(|percent| share < *percent);
         // Those beyond the last share come with the last group, in which everything ends.
         stage.unwrap_or(stages - 1)
@@ -240,7 +240,7 @@ fn name(filter: u64) -> String {
     format!("{FOLDER}{filter:016x}")
 }
 
-async fn read(node: &Node, filter: u64) -> Result<Option<(Rollout, Versioned)>, Trouble> {
+async fn read(node: &Node, filter: u64) -> umbel_core::Result<Option<(Rollout, Versioned)>> {
     let Some(found) = node.registry.get(&name(filter)).await? else { return Ok(None) };
     let rollout = serde_json::from_slice(&found.value)
         .map_err(|error| umbel_core::Error::Corrupt(format!("a rollout in the registry: {error}")))?;
@@ -255,6 +255,16 @@ async fn write(node: &Node, filter: u64, rollout: &Rollout, expected: Expected) 
 /// The rollout of a filter, the last one if none is running.
 pub(crate) async fn status(node: &Node, filter: u64) -> Result<Option<Rollout>, Trouble> {
     Ok(read(node, filter).await?.map(|(rollout, _)| rollout))
+}
+
+/// Versions that a rollout under way needs: where it goes, and the way back.
+pub(crate) async fn needs(node: &Node, filter: u64) -> umbel_core::Result<Vec<u64>> {
+    Ok(match read(node, filter).await? {
+        Some((rollout, _)) if rollout.state == State::Running => {
+            rollout.previous.into_iter().chain([rollout.target]).collect()
+        }
+        _ => Vec::new(),
+    })
 }
 
 /// Begins to roll a version out.
@@ -282,11 +292,11 @@ pub(crate) async fn start(
         Some(number) => {
             return Err(Trouble::Engine(umbel_core::Error::Invalid(format!("there is no version {number}"))));
         }
-        None => node.releases.publish(&node.engine, filter, Some(&node.engine.token())).await?,
+        None => node.releases.publish(node, filter, Some(&node.engine.token())).await?,
     };
     if let Some(previous) = previous
         && node.releases.pinned(id).await?.is_none()
-        && node.releases.pin(id, previous, None).await?.is_err()
+        && node.releases.pin(node, id, previous, None).await?.is_err()
     {
         return Err(Trouble::Conflict("another version was pinned meanwhile".into()));
     }
@@ -362,7 +372,7 @@ async fn step(node: &Node, filter: &Handle) -> Result<bool, Trouble> {
     let all = node.sync.replicas.of(id, node.now());
     let Some(next) = rollout.step(&all, filter.definition().spec.error, now_ms()) else { return Ok(true) };
     if next.state == State::Done
-        && let Err(now) = node.releases.pin(id, next.target, next.previous).await?
+        && let Err(now) = node.releases.pin(node, id, next.target, next.previous).await?
         && now != Some(next.target)
     {
         return Err(Trouble::Conflict(format!("version {now:?} was pinned during the rollout")));

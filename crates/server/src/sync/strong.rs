@@ -106,6 +106,12 @@ impl Strong {
         }
     }
 
+    /// The version that replicas of a filter are getting ready, if there is one.
+    pub(crate) fn staged(&self, filter: u64) -> Option<u64> {
+        let (Phase::Stage(number) | Phase::Revoke(number)) = self.lock().phases.get(&filter).copied()?;
+        Some(number)
+    }
+
     fn turns(&self, filter: u64) -> u64 {
         self.lock().turns(filter)
     }
@@ -183,14 +189,14 @@ async fn switch(
 ) -> Result<Switched, Trouble> {
     let id = filter.id();
     let before = node.releases.pinned(id).await?;
-    let version = node.releases.publish(&node.engine, filter, Some(&node.engine.token())).await?;
+    let version = node.releases.publish(node, filter, Some(&node.engine.token())).await?;
     let under = Under { node, filter: id };
     under.set(Phase::Stage(version.number), &version);
     let (acknowledged, registered) = staged(node, &version, terms, lock).await?;
     under.set(Phase::Revoke(version.number), &version);
     revoked(node, id, lock).await?;
     lock.hold().await?;
-    if let Err(now) = node.releases.pin(id, version.number, before).await? {
+    if let Err(now) = node.releases.pin(node, id, version.number, before).await? {
         return Err(Trouble::Conflict(format!(
             "meanwhile version {now:?} was pinned in place of {before:?}"
         )));

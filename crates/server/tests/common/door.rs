@@ -14,6 +14,30 @@ pub struct Door {
     chores: Chores,
 }
 
+/// What a request got.
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// A header of it.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("JSON")
+    }
+
+    /// The code of a refusal.
+    pub fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().expect("a code").to_owned()
+    }
+}
+
 impl Door {
     pub fn open(running: Running) -> Self {
         let chores = Chores::start(&[([127, 0, 0, 1], 0).into()]).expect("a port");
@@ -37,6 +61,21 @@ impl Door {
         stream.write_all(format!("{request}\r\n").as_bytes()).expect("sent");
         stream.write_all(body).expect("sent");
         stream
+    }
+
+    /// All that comes back for a request.
+    pub fn request(&self, method: &str, path: &str, head: &[&str], body: &[u8]) -> Answer {
+        let (status, head, body) = self.ask_bytes(method, path, head, body);
+        let mut answer = Answer { status, head, body };
+        if answer.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+            answer.body = joined(&answer.body);
+        }
+        answer
+    }
+
+    /// Fetches bytes.
+    pub fn fetch(&self, path: &str, head: &[&str]) -> Answer {
+        self.request("GET", path, head, b"")
     }
 
     /// Status, head and body of an answer.
@@ -72,7 +111,7 @@ impl Door {
         self.json("POST", path, body, head)
     }
 
-    fn json(&self, method: &str, path: &str, body: &Value, head: &[&str]) -> (u16, Value) {
+    pub fn json(&self, method: &str, path: &str, body: &Value, head: &[&str]) -> (u16, Value) {
         let head: Vec<&str> = head.iter().copied().chain(["content-type: application/json"]).collect();
         let (status, _, answer) = self.ask(method, path, &head, body.to_string().as_bytes());
         (status, serde_json::from_str(&answer).expect("JSON"))
@@ -85,5 +124,20 @@ impl Door {
 
     pub fn delete(&self, path: &str) -> u16 {
         self.ask("DELETE", path, &[], b"").0
+    }
+}
+
+/// The pieces of an answer whose length was not known, put together.
+fn joined(mut rest: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|end| end == b"\r\n").expect("a length");
+        let text = std::str::from_utf8(&rest[..end]).expect("text");
+        let length = usize::from_str_radix(text, 16).expect("a length");
+        if length == 0 {
+            return whole;
+        }
+        whole.extend_from_slice(&rest[end + 2..end + 2 + length]);
+        rest = &rest[end + 2 + length + 2..];
     }
 }

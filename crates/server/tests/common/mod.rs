@@ -23,7 +23,7 @@ use umbel_server::server::Server;
 
 pub use chance::{Chance, number_or, seed};
 pub use client::{Client, encode};
-pub use door::Door;
+pub use door::{Answer, Door};
 pub use value::Value;
 
 /// How long a reply may take on a machine with much else to do.

@@ -1,0 +1,108 @@
+//! `umbel replica`: a copy of a filter in this process, asked line by line. It shows what each strategy does, and serves scripts.
+
+use std::error::Error;
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use umbel_client::blocking::Replica;
+use umbel_client::{Options, Strategy};
+
+use crate::remote::{Remote, parse_label, parse_time, time};
+use crate::units::grouped;
+
+/// Keeps a copy of a filter and answers keys from standard input, one a line: absent, maybe or unknown
+#[derive(clap::Args)]
+#[command(
+    after_help = "A line that begins with + adds the rest of it, one with - takes it out; an empty line shows how the copy is.
+Examples:
+  echo https://example.com/ | umbel replica urls
+  umbel replica urls --strategy pull --interval 10s --folder /var/lib/urls < keys
+  umbel replica urls --strategy delta --stale-after 30s
+  umbel replica urls --strategy strong --label region=eu"
+)]
+pub(crate) struct Arguments {
+    /// The filter
+    filter: String,
+    #[command(flatten)]
+    remote: Remote,
+    /// How the copy follows
+    #[arg(long, default_value = "delta", value_parser = ["pull", "push", "notify", "delta", "window", "strong"])]
+    strategy: String,
+    /// How often pull asks, and how long window gathers own adds
+    #[arg(long, default_value = "5s", value_parser = parse_time)]
+    interval: Duration,
+    /// Where the copy and unsent adds survive a restart
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// A copy that was not confirmed for so long answers unknown instead of absent
+    #[arg(long, value_parser = parse_time)]
+    stale_after: Option<Duration>,
+    /// Something that the server tells of this replica; may be given several times
+    #[arg(long, value_parser = parse_label, value_name = "NAME=VALUE")]
+    label: Vec<(String, String)>,
+    /// Keeps following after the last line
+    #[arg(long)]
+    stay: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let replica = Replica::open(options(arguments))?;
+    let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    if std::io::stdin().is_terminal() {
+        eprintln!("A key a line; +key adds, -key takes out, an empty line shows how the copy is.");
+    }
+    for line in input.split(b'\n') {
+        let line = line?;
+        match line.strip_suffix(b"\r").unwrap_or(&line) {
+            [] => eprintln!("{}", describe(&replica)),
+            [b'+', key @ ..] => replica.add(&[key])?,
+            [b'-', key @ ..] => replica.remove(&[key])?,
+            key => writeln!(output, "{}", replica.contains(key).word())?,
+        }
+        output.flush()?;
+    }
+    while arguments.stay {
+        std::thread::sleep(Duration::from_secs(5));
+        eprintln!("{}", describe(&replica));
+    }
+    Ok(replica.close()?)
+}
+
+fn options(arguments: &Arguments) -> Options {
+    let (strategy, window) = match &*arguments.strategy {
+        "pull" => (Strategy::pull(arguments.interval), Duration::ZERO),
+        "push" => (Strategy::push(), Duration::ZERO),
+        "notify" => (Strategy::notify(), Duration::ZERO),
+        "strong" => (Strategy::strong(), Duration::ZERO),
+        "window" => (Strategy::delta(), arguments.interval),
+        _ => (Strategy::delta(), Duration::ZERO),
+    };
+    let mut options = Options::new(&arguments.remote.server, &arguments.filter, strategy).window(window);
+    if let Some(token) = &arguments.remote.token {
+        options = options.token(token);
+    }
+    if let Some(folder) = &arguments.folder {
+        options = options.folder(folder);
+    }
+    if let Some(time) = arguments.stale_after {
+        options = options.stale_after(time);
+    }
+    arguments.label.iter().fold(options, |options, (name, value)| options.label(name, value))
+}
+
+fn describe(replica: &Replica) -> String {
+    let status = replica.status();
+    let age = status.age.map_or(u64::MAX, |age| age.as_millis() as u64);
+    format!(
+        "version {}, {} items, confirmed {} ago, {} chunks fetched, {} reused, {} changes, {} keys to send{}",
+        status.version.map_or("none".to_owned(), |number| number.to_string()),
+        grouped(status.items.into()),
+        time(age),
+        status.chunks_fetched,
+        status.chunks_reused,
+        status.records_taken,
+        status.spooled_keys,
+        status.last_error.map(|error| format!("; last trouble: {error}")).unwrap_or_default()
+    )
+}

@@ -1,0 +1,178 @@
+//! `umbel rollout`: a version that goes out group by group.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use umbel_client::Server;
+
+use crate::remote::{Remote, parse_time, runtime};
+
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Rolls a version out to replicas group by group, and back if it is not well there
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  umbel rollout start urls --percent 10,50,100 --pause 5m --follow
+  umbel rollout start urls --by region --order eu,us --probe-present https://example.com/
+  umbel rollout status urls --follow
+  umbel rollout abort urls")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Begins one
+    Start(Box<Start>),
+    /// Shows how far it is
+    Status(Status),
+    /// Ends it: all replicas go back to the version before
+    Abort(Abort),
+}
+
+#[derive(clap::Args)]
+struct Start {
+    /// The filter
+    filter: String,
+    #[command(flatten)]
+    remote: Remote,
+    /// The version; one is published if left out
+    #[arg(long)]
+    version: Option<u64>,
+    /// Groups by the values of a label, such as region
+    #[arg(long, conflicts_with_all = ["percent", "batch"])]
+    by: Option<String>,
+    /// The values in their order; all others come last
+    #[arg(long, value_delimiter = ',', requires = "by")]
+    order: Vec<String>,
+    /// Shares of all replicas, such as 10,50,100
+    #[arg(long, value_delimiter = ',', conflicts_with = "batch")]
+    percent: Vec<u8>,
+    /// So many replicas more each time
+    #[arg(long)]
+    batch: Option<u32>,
+    /// What is waited between groups
+    #[arg(long, default_value = "0s", value_parser = parse_time)]
+    pause: Duration,
+    /// How long a group may take before all go back
+    #[arg(long, default_value = "60s", value_parser = parse_time)]
+    timeout: Duration,
+    /// Replicas that may fail before all go back
+    #[arg(long, default_value_t = 0)]
+    error_budget: u32,
+    /// A key that must be there; may be given several times
+    #[arg(long)]
+    probe_present: Vec<String>,
+    /// A key that must not be there, within the error rate; may be given several times
+    #[arg(long)]
+    probe_absent: Vec<String>,
+    /// Shows how it goes until it ends
+    #[arg(long)]
+    follow: bool,
+    /// JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Status {
+    /// The filter
+    filter: String,
+    #[command(flatten)]
+    remote: Remote,
+    /// Until it ends; fails if it was rolled back
+    #[arg(long)]
+    follow: bool,
+    /// JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Abort {
+    /// The filter
+    filter: String,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    runtime()?.block_on(async {
+        match &arguments.what {
+            What::Start(start) => begin(start).await,
+            What::Status(status) => {
+                let server = status.remote.open()?;
+                follow(&server, &status.filter, status.follow, status.json).await
+            }
+            What::Abort(abort) => {
+                let path = Server::path(&abort.filter, "rollout");
+                show(&abort.remote.open()?.delete(path).await?);
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    })
+}
+
+async fn begin(start: &Start) -> Result<ExitCode, Box<dyn Error>> {
+    let server = start.remote.open()?;
+    let plan = json!({
+        "by": start.by,
+        "order": start.order,
+        "percent": start.percent,
+        "batch": start.batch,
+        "pause_ms": start.pause.as_millis() as u64,
+        "timeout_ms": start.timeout.as_millis() as u64,
+        "error_budget": start.error_budget,
+        "probe_present": start.probe_present,
+        "probe_absent": start.probe_absent,
+    });
+    let path = Server::path(&start.filter, "rollout");
+    let body = json!({ "version": start.version, "plan": plan });
+    let begun = server.post(path, &body, Duration::from_secs(600)).await?;
+    if start.follow {
+        return follow(&server, &start.filter, true, start.json).await;
+    }
+    if start.json {
+        println!("{begun}")
+    } else {
+        show(&begun)
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn follow(
+    server: &Server,
+    filter: &str,
+    to_the_end: bool,
+    as_json: bool,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let mut last = Value::Null;
+    loop {
+        let rollout = server.get(Server::path(filter, "rollout")).await?;
+        if rollout != last {
+            if as_json { println!("{rollout}") } else { show(&rollout) }
+        }
+        if !to_the_end || rollout["state"] != "running" {
+            let went_back = to_the_end && rollout["state"] == "rolled_back";
+            return Ok(if went_back { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+        }
+        last = rollout;
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn show(rollout: &Value) {
+    let number = |name: &str| rollout[name].as_u64().unwrap_or(0);
+    let why = rollout["why"].as_str().filter(|why| !why.is_empty());
+    println!(
+        "version {} {}: group {} of {}{}",
+        number("target"),
+        rollout["state"].as_str().unwrap_or_default().replace('_', " "),
+        number("stage") + 1,
+        number("stages"),
+        why.map(|why| format!("; {why}")).unwrap_or_default()
+    );
+}

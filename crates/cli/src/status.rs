@@ -1,0 +1,152 @@
+//! `umbel status`: filters, their versions, and who has a copy.
+
+use std::error::Error;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use umbel_client::Server;
+
+use crate::remote::{Remote, runtime, table, time};
+use crate::units::grouped;
+
+/// Shows filters and their replicas: strategy, version, lag and whether checksums agree
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  umbel status
+  umbel status urls
+  umbel status urls --watch
+  umbel status urls --json | jq '.replicas[] | select(.agrees == false)'")]
+pub(crate) struct Arguments {
+    /// One filter, with its replicas; all of them if left out
+    filter: Option<String>,
+    #[command(flatten)]
+    remote: Remote,
+    /// Again every second, until it is ended
+    #[arg(long)]
+    watch: bool,
+    /// JSON, one line for each look
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let server = arguments.remote.open()?;
+    runtime()?.block_on(async {
+        loop {
+            match &arguments.filter {
+                Some(filter) => one(&server, filter, arguments.json).await?,
+                None => all(&server, arguments.json).await?,
+            }
+            if !arguments.watch {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if !arguments.json {
+                println!();
+            }
+        }
+    })
+}
+
+async fn all(server: &Server, as_json: bool) -> Result<(), Box<dyn Error>> {
+    let (mut filters, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = server.get(format!("/v1/filters?limit=1000{after}")).await?;
+        filters.extend(page["filters"].as_array().into_iter().flatten().cloned());
+        let Some(next) = page["next"].as_str() else { break };
+        after = format!("&after={}", Server::path(next, "").trim_start_matches("/v1/filters/"));
+    }
+    let mut shown = Vec::new();
+    for filter in filters {
+        let name = text(&filter["name"]);
+        let replicas = server.get(Server::path(&name, "replicas")).await?;
+        shown.push(json!({ "filter": filter, "replicas": replicas["replicas"] }));
+    }
+    if as_json {
+        println!("{}", json!({ "filters": shown }));
+        return Ok(());
+    }
+    let row = |entry: &Value| {
+        let replicas = entry["replicas"].as_array().map_or(&[][..], Vec::as_slice);
+        let differ = replicas.iter().filter(|replica| replica["agrees"] == false).count();
+        let oldest = replicas.iter().filter_map(|replica| replica["age_ms"].as_u64()).max();
+        vec![
+            text(&entry["filter"]["name"]),
+            text(&entry["filter"]["kind"]),
+            grouped(entry["filter"]["items"].as_u64().unwrap_or(0).into()),
+            replicas.len().to_string(),
+            oldest.map(time).unwrap_or_default(),
+            if differ == 0 { String::new() } else { differ.to_string() },
+        ]
+    };
+    let rows: Vec<_> = shown.iter().map(row).collect();
+    table(&["filter", "kind", "items", "replicas", "oldest", "differ"], &rows);
+    Ok(())
+}
+
+async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn Error>> {
+    let described = server.get(Server::path(filter, "")).await?;
+    let versions = server.get(Server::path(filter, "versions")).await?;
+    let replicas = server.get(Server::path(filter, "replicas")).await?;
+    if as_json {
+        let all = json!({ "filter": described, "versions": versions, "replicas": replicas["replicas"] });
+        println!("{all}");
+        return Ok(());
+    }
+    let items = grouped(described["items"].as_u64().unwrap_or(0).into());
+    let newest = versions["versions"].as_array().and_then(|all| all.last());
+    let pinned = if versions["pinned"] == true { " (pinned)" } else { "" };
+    println!(
+        "{filter}: {}, {items} items, position {}",
+        text(&described["kind"]),
+        text(&replicas["position"])
+    );
+    match newest {
+        Some(newest) => println!(
+            "versions: newest {}, current {}{pinned}",
+            text(&newest["number"]),
+            text(&versions["current"])
+        ),
+        None => println!("versions: none"),
+    }
+    let row = |replica: &Value| {
+        vec![
+            text(&replica["id"]),
+            text(&replica["strategy"]),
+            text(&replica["version"]),
+            replica["age_ms"].as_u64().map(time).unwrap_or_default(),
+            grouped(replica["lag_bytes"].as_u64().unwrap_or(0).into()),
+            match replica["agrees"].as_bool() {
+                Some(true) => "equal".to_owned(),
+                Some(false) => "DIFFERS".to_owned(),
+                None => "unknown".to_owned(),
+            },
+            grouped(replica["spooled"].as_u64().unwrap_or(0).into()),
+            labels(&replica["labels"]),
+        ]
+    };
+    let rows: Vec<_> = replicas["replicas"].as_array().into_iter().flatten().map(row).collect();
+    if rows.is_empty() {
+        println!("no replicas");
+    } else {
+        table(
+            &["replica", "strategy", "version", "age", "lag bytes", "checksum", "spooled", "labels"],
+            &rows,
+        );
+    }
+    Ok(())
+}
+
+/// A value as people read it.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn labels(value: &Value) -> String {
+    let all = value.as_object().into_iter().flatten();
+    all.map(|(name, value)| format!("{name}={}", text(value))).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,128 @@
+//! Tells the centre how this replica is, and hears which others there are and what it is to serve.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hyper::Method;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use umbel_core::engine::Token;
+
+use crate::backoff::jitter;
+use crate::http::Ask;
+use crate::limits::HEARTBEAT;
+use crate::shared::{Shared, lock};
+use crate::{Error, Result};
+
+/// What this replica says of itself.
+#[derive(Serialize)]
+struct Beat<'a> {
+    /// A number of this process, and of this word in it: words that come late are passed over.
+    run: u64,
+    sequence: u64,
+    strategy: &'a str,
+    version: Option<u64>,
+    token: String,
+    digest: String,
+    age_ms: u64,
+    staged: Option<u64>,
+    spooled: u64,
+    labels: &'a BTreeMap<String, String>,
+    address: Option<String>,
+    probed: Option<Probed>,
+}
+
+/// What it is told.
+#[derive(Deserialize)]
+pub(crate) struct Orders {
+    /// The version to answer from.
+    #[serde(default)]
+    pub(crate) serve: Option<u64>,
+    /// A version to have ready.
+    #[serde(default)]
+    pub(crate) stage: Option<u64>,
+    /// How long a strong replica may answer, from when it asked.
+    #[serde(default)]
+    pub(crate) lease_ms: u64,
+    /// Keys that a version in a rollout is tried with.
+    #[serde(default)]
+    probes: Option<Probes>,
+    #[serde(default)]
+    peers: Vec<String>,
+    #[serde(default)]
+    position: Option<String>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Probes {
+    #[serde(default)]
+    present: Vec<String>,
+    #[serde(default)]
+    absent: Vec<String>,
+}
+
+/// What they said.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Probed {
+    version: u64,
+    missing: u64,
+    unexpected: u64,
+}
+
+/// Beats until it is dropped.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        match beat(&shared, None).await {
+            Ok(_) => {}
+            // Whatever is wrong with the way to the centre, the follower says so too. A server may know no heartbeats.
+            Err(Error::Unreachable(_) | Error::Refused { status: 404 | 405 | 500.., .. }) => {}
+            Err(error) => shared.fail(&error),
+        }
+        let pause = jitter(HEARTBEAT, &*shared.options.random);
+        let _sooner = timeout(pause, shared.beat.notified()).await;
+    }
+}
+
+/// Tells the centre how this replica is, and which version it has ready besides; gives what it is to do.
+pub(crate) async fn beat(shared: &Shared, staged: Option<u64>) -> Result<Orders> {
+    let live = shared.live().filter(|_| shared.answers());
+    let beat = Beat {
+        run: shared.run,
+        sequence: shared.beats.fetch_add(1, Ordering::Relaxed),
+        strategy: shared.options.strategy.name(),
+        version: live.as_ref().map(|live| live.number()),
+        token: live.as_ref().map(|live| live.copy.token().to_string()).unwrap_or_default(),
+        digest: live.as_ref().map(|live| live.digest.to_string()).unwrap_or_default(),
+        age_ms: shared.age().map_or(u64::MAX, |age| age.as_millis() as u64),
+        staged,
+        spooled: shared.counters.spooled_keys.load(Ordering::Relaxed) as u64,
+        labels: &shared.options.labels,
+        address: lock(&shared.address).clone(),
+        probed: *lock(&shared.probed),
+    };
+    let body = serde_json::to_vec(&beat).map_err(|error| Error::Invalid(error.to_string()))?;
+    let path = shared.sources.path(&format!("replicas/{}", shared.id));
+    let ask = Ask::with_body(Method::PUT, path, "application/json", body.into());
+    let orders: Orders = shared.sources.ask(&ask).await?.json().await?;
+    shared.sources.tell_peers(orders.peers.iter().map(String::as_str));
+    let centre = orders.position.as_deref().and_then(|text| text.parse::<Token>().ok());
+    if let Some(centre) = centre {
+        *lock(&shared.centre) = Some(centre);
+    }
+    let serve = orders.serve.unwrap_or(0);
+    if shared.serve.swap(serve, Ordering::AcqRel) != serve {
+        shared.look.notify_one();
+    }
+    *lock(&shared.probed) = orders.probes.as_ref().and_then(|probes| probe(shared, probes));
+    Ok(orders)
+}
+
+/// Tries the keys of a rollout on the copy that answers.
+fn probe(shared: &Shared, probes: &Probes) -> Option<Probed> {
+    let live = shared.live()?;
+    let has = |key: &String| live.copy.contains(live.copy.hasher().fingerprint(key.as_bytes()));
+    let missing = probes.present.iter().filter(|key| !has(key)).count() as u64;
+    let unexpected = probes.absent.iter().filter(|key| has(key)).count() as u64;
+    Some(Probed { version: live.number(), missing, unexpected })
+}

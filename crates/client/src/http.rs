@@ -1,0 +1,245 @@
+//! A small HTTP client: requests with limits on everything that comes back.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::limits::{CONNECT_TIMEOUT, HEAD_TIMEOUT, JSON_BYTES_MAX, STALL_TIMEOUT};
+use crate::{Error, Result};
+
+/// Where a server or a peer is: the part of an address before the path of the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Base(String);
+
+impl Base {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let wrong = |why: &str| Error::Invalid(format!("{text:?} is no address of a server: {why}"));
+        let uri: Uri = text.parse().map_err(|error| wrong(&format!("{error}")))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(wrong("this build speaks http only; let a proxy end TLS beside it")),
+            _ => return Err(wrong("it begins with http://")),
+        }
+        if uri.query().is_some() || uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
+            return Err(wrong("a host, a port and a path are all that it has"));
+        }
+        Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+}
+
+impl fmt::Display for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A text as a part of a path.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    /// What comes behind the base.
+    pub(crate) path: String,
+    pub(crate) head: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) body: Bytes,
+    /// How long the answer may take to begin.
+    pub(crate) patience: Duration,
+}
+
+impl Ask {
+    pub(crate) fn get(path: String) -> Self {
+        Self { method: Method::GET, path, head: Vec::new(), body: Bytes::new(), patience: HEAD_TIMEOUT }
+    }
+
+    pub(crate) fn with_body(method: Method, path: String, kind: &'static str, body: Bytes) -> Self {
+        let head = vec![(hyper::header::CONTENT_TYPE, HeaderValue::from_static(kind))];
+        Self { method, head, body, ..Self::get(path) }
+    }
+}
+
+/// Sends requests over connections that stay.
+#[derive(Debug)]
+pub(crate) struct Http {
+    client: Client<HttpConnector, Full<Bytes>>,
+    token: Option<HeaderValue>,
+}
+
+impl Http {
+    pub(crate) fn new(token: Option<&str>) -> Result<Self> {
+        let token = token.map(|token| {
+            let value = HeaderValue::from_str(&format!("Bearer {token}"));
+            // The token itself is in no message.
+            let mut value =
+                value.map_err(|_| Error::Invalid("the token is no text of a header".to_owned()))?;
+            value.set_sensitive(true);
+            Ok::<_, Error>(value)
+        });
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(5))
+            .build(connector);
+        Ok(Self { client, token: token.transpose()? })
+    }
+
+    /// An answer whose status is a success or "not modified"; any other is an error with what the server said.
+    pub(crate) async fn send(&self, base: &Base, ask: &Ask, trusted: bool) -> Result<Reply> {
+        let url = format!("{base}{}", ask.path);
+        let mut request = Request::builder().method(ask.method.clone()).uri(&url);
+        for (name, value) in &ask.head {
+            request = request.header(name, value);
+        }
+        // Only servers that the user named see the token; peers are named by others.
+        if let Some(token) = self.token.as_ref().filter(|_| trusted) {
+            request = request.header(AUTHORIZATION, token);
+        }
+        let request = request.body(Full::new(ask.body.clone()));
+        let request = request.map_err(|error| Error::Invalid(format!("{url}: {error}")))?;
+        let answer = match timeout(ask.patience, self.client.request(request)).await {
+            Ok(answer) => answer.map_err(|error| Error::Unreachable(format!("{base}: {}", chain(&error))))?,
+            Err(_) => return Err(Error::Unreachable(format!("{base}: no answer in {:?}", ask.patience))),
+        };
+        let (head, body) = answer.into_parts();
+        let (base, heard) = (base.clone(), Instant::now());
+        let reply = Reply { status: head.status, head: head.headers, body, base, heard };
+        if reply.status.is_success() || reply.status == StatusCode::NOT_MODIFIED {
+            return Ok(reply);
+        }
+        Err(reply.refusal().await)
+    }
+}
+
+/// An error with what caused it: hyper's own text is often no more than "error".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
+
+/// What came back: its head, and a body that comes bit by bit.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    head: HeaderMap,
+    body: Incoming,
+    base: Base,
+    /// When something last came.
+    heard: Instant,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    error: Told,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    code: String,
+    message: String,
+}
+
+impl Reply {
+    /// A field of the head.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.head.get(name)?.to_str().ok()
+    }
+
+    /// The next piece of the body; none at its end. Whoever gives up waiting may ask again, and misses nothing.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            let frame = timeout_at(self.heard + STALL_TIMEOUT, self.body.frame()).await;
+            let Ok(frame) = frame else {
+                return Err(Error::Unreachable(format!("{}: silent for {STALL_TIMEOUT:?}", self.base)));
+            };
+            self.heard = Instant::now();
+            match frame {
+                None => return Ok(None),
+                Some(Err(error)) => {
+                    return Err(Error::Unreachable(format!("{}: {}", self.base, chain(&error))));
+                }
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The whole body, if it is not longer than this.
+    pub(crate) async fn bytes(mut self, most: usize) -> Result<Bytes> {
+        let mut whole = BytesMut::new();
+        while let Some(piece) = self.next().await? {
+            if piece.len() > most - whole.len() {
+                return Err(Error::Corrupt(format!(
+                    "{}: an answer of more than {most} bytes where that is the most",
+                    self.base
+                )));
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// The body as JSON.
+    pub(crate) async fn json<T: for<'a> Deserialize<'a>>(self) -> Result<T> {
+        let base = self.base.clone();
+        let bytes = self.bytes(JSON_BYTES_MAX).await?;
+        serde_json::from_slice(&bytes).map_err(|error| Error::Corrupt(format!("{base}: an answer: {error}")))
+    }
+
+    async fn refusal(self) -> Error {
+        let (status, base) = (self.status.as_u16(), self.base.clone());
+        let told = match self.json::<Refusal>().await {
+            Ok(told) => told.error,
+            // Something in between that is no Umbel server, or one that is ending.
+            Err(_) => Told { code: "http".to_owned(), message: format!("{base} gave no reason") },
+        };
+        Error::Refused { status, code: told.code, message: told.message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bases_are_checked_before_anybody_connects() {
+        assert_eq!(Base::parse("http://a:1/x/").unwrap().to_string(), "http://a:1/x");
+        for bad in ["", "a:1", "https://a", "ftp://a", "http://u:p@a", "http://a/?b"] {
+            assert!(matches!(Base::parse(bad), Err(Error::Invalid(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_are_parts_of_a_path() {
+        assert_eq!(escaped("a/b c\u{e9}?"), "a%2Fb%20c%C3%A9%3F");
+    }
+}

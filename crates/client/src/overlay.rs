@@ -1,0 +1,157 @@
+//! Keys that were added here and are not in the copy yet: they are visible at once, without a lock on the way of a lookup.
+//!
+//! ```text
+//!  add --> [ newest window ]   [ window that waits for the centre ]
+//!            becomes the one that waits when there is none        dropped when the copy has all of its keys
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::{ArcSwap, Guard};
+use umbel_filter::{Filter, Fingerprint, Limits, Spec};
+
+use crate::{Error, Result};
+
+/// Keys of the first window. Each that is needed besides has twice as many, so there are never more than a few.
+const KEYS_MIN: u64 = 1 << 14;
+const KEYS_MAX: u64 = 1 << 23;
+/// Own keys that are mistaken for others must be far rarer than the filter's own errors.
+const ERROR: f64 = 1e-6;
+
+/// Windows, oldest first.
+pub(crate) type Windows = Vec<Arc<Window>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    windows: ArcSwap<Windows>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last ticket that was given out.
+    ticket: u64,
+    /// Keys in the newest window.
+    keys: u64,
+    /// Whether the newest window takes no more.
+    closed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Window {
+    filter: Filter,
+    capacity: u64,
+    /// The last ticket of a key in it.
+    last: AtomicU64,
+}
+
+impl Overlay {
+    /// The windows as they are now.
+    pub(crate) fn load(&self) -> Guard<Arc<Windows>> {
+        self.windows.load()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes keys visible, if there are any, and hands on a ticket for them. Tickets are handed on in their order.
+    pub(crate) fn add(&self, keys: &[Fingerprint], hand_on: impl FnOnce(u64) -> Result<()>) -> Result<()> {
+        let mut state = self.state();
+        state.ticket += 1;
+        if !keys.is_empty() {
+            let window = self.window_for(&mut state, keys.len() as u64)?;
+            let mut new = Vec::with_capacity(keys.len());
+            let added = window.filter.insert_fingerprints(keys, &mut new);
+            added.map_err(|error| Error::Invalid(error.to_string()))?;
+            window.last.store(state.ticket, Ordering::Release);
+            state.keys += keys.len() as u64;
+        }
+        hand_on(state.ticket)
+    }
+
+    /// The newest window, or one more if that has no room.
+    fn window_for(&self, state: &mut State, keys: u64) -> Result<Arc<Window>> {
+        let windows = self.windows.load();
+        let mut capacity = KEYS_MIN;
+        if let Some(newest) = windows.last() {
+            if !state.closed && state.keys + keys <= newest.capacity {
+                return Ok(Arc::clone(newest));
+            }
+            if !state.closed {
+                capacity = (2 * newest.capacity).min(KEYS_MAX);
+            }
+        }
+        let spec = Spec::bloom(capacity.max(keys), ERROR);
+        let filter = Filter::new(&spec, &Limits::default());
+        let filter = filter.map_err(|error| Error::Invalid(error.to_string()))?;
+        let window = Arc::new(Window { filter, capacity: spec.capacity, last: AtomicU64::new(state.ticket) });
+        let mut next = Windows::clone(&windows);
+        next.push(Arc::clone(&window));
+        self.windows.store(Arc::new(next));
+        (state.keys, state.closed) = (0, false);
+        Ok(window)
+    }
+
+    /// The copy has all keys up to a ticket.
+    pub(crate) fn settle(&self, ticket: u64) {
+        let mut state = self.state();
+        let windows = self.windows.load();
+        let left: Windows =
+            windows.iter().filter(|window| window.last.load(Ordering::Acquire) > ticket).cloned().collect();
+        if left.len() == 1 {
+            // Nothing else waits: what comes from now on goes into another window, so that this one can end.
+            state.closed = true;
+        }
+        if left.len() != windows.len() {
+            self.windows.store(Arc::new(left));
+        }
+    }
+}
+
+/// Whether a key is in one of the windows.
+#[inline]
+pub(crate) fn contains(windows: &Windows, key: Fingerprint) -> bool {
+    windows.iter().any(|window| window.filter.contains_fingerprint(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(numbers: std::ops::Range<u64>) -> Vec<Fingerprint> {
+        let mix = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        numbers.map(|number| Fingerprint { first: mix(number), second: mix(number ^ 0x55) }).collect()
+    }
+
+    #[test]
+    fn keys_are_visible_until_the_copy_has_them_and_windows_stay_few() {
+        let overlay = Overlay::default();
+        for ticket in 1..=2_000_u64 {
+            let some = keys(ticket * 100..ticket * 100 + 100);
+            overlay
+                .add(&some, |given| {
+                    assert_eq!(given, ticket);
+                    Ok(())
+                })
+                .unwrap();
+            assert!(some.iter().all(|key| contains(&overlay.load(), *key)));
+            // The copy is always ten behind, and now and then for long.
+            if ticket % 500 > 100 {
+                overlay.settle(ticket - 10);
+            }
+            let recent = keys((ticket - ticket.min(9)) * 100..ticket * 100 + 100);
+            assert!(
+                recent
+                    .iter()
+                    .filter(|key| key.first != 0)
+                    .skip(100)
+                    .all(|key| contains(&overlay.load(), *key))
+            );
+            assert!(overlay.load().len() <= 8, "{}", overlay.load().len());
+        }
+        overlay.settle(2_000);
+        assert!(overlay.load().is_empty());
+    }
+}

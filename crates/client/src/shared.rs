@@ -1,0 +1,272 @@
+//! What lookups, the follower, the writer and the heartbeat share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, watch};
+use umbel_core::copy::Copy;
+use umbel_core::engine::{Answer, Token};
+use umbel_core::fold::Means;
+use umbel_core::version::{ChunkId, Version};
+use umbel_filter::Fingerprint;
+
+use crate::heartbeat::Probed;
+use crate::lease::Lease;
+use crate::options::{Options, Strategy, WhenStale};
+use crate::overlay::{self, Overlay, Windows};
+use crate::source::Sources;
+use crate::store::Store;
+use crate::{Error, Result};
+
+/// A copy that answers.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) copy: Copy,
+    /// What stands for the version that it began with.
+    pub(crate) digest: ChunkId,
+}
+
+impl Live {
+    pub(crate) fn number(&self) -> u64 {
+        self.copy.version().number
+    }
+
+    /// Whether everything up to a token is in it.
+    pub(crate) fn includes(&self, token: &Token) -> bool {
+        self.copy.behind().is_none() && self.copy.token().includes(token)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) id: String,
+    pub(crate) means: Means,
+    pub(crate) sources: Sources,
+    pub(crate) store: Option<Store>,
+    live: ArcSwapOption<Live>,
+    /// The version before, for those who want it back.
+    pub(crate) previous: Mutex<Option<Version>>,
+    gone: AtomicBool,
+    pub(crate) held: AtomicBool,
+    /// When the copy was known to have all there was: nanoseconds of the clock and one; 0 for never.
+    confirmed: AtomicU64,
+    pub(crate) overlay: Overlay,
+    /// Until when a strong replica may answer.
+    pub(crate) lease: Lease,
+    pub(crate) counters: Counters,
+    pub(crate) centre: Mutex<Option<Token>>,
+    /// The version that the centre told this replica to serve; 0 for none.
+    pub(crate) serve: AtomicU64,
+    /// Wakes whoever asks for versions.
+    pub(crate) look: Notify,
+    /// Wakes the heartbeat.
+    pub(crate) beat: Notify,
+    /// Where this replica serves others.
+    pub(crate) address: Mutex<Option<String>>,
+    /// A number of this process, and how often it told the centre of itself.
+    pub(crate) run: u64,
+    pub(crate) beats: AtomicU64,
+    /// What the keys of a rollout said of the copy.
+    pub(crate) probed: Mutex<Option<Probed>>,
+    last_error: Mutex<Option<String>>,
+    /// Counts every step forward.
+    moved: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) fetched_chunks: AtomicU64,
+    pub(crate) fetched_bytes: AtomicU64,
+    pub(crate) reused_chunks: AtomicU64,
+    pub(crate) wrong_chunks: AtomicU64,
+    pub(crate) versions: AtomicU64,
+    pub(crate) records: AtomicU64,
+    pub(crate) spooled_keys: AtomicUsize,
+    pub(crate) refused_keys: AtomicU64,
+}
+
+/// Counts something.
+pub(crate) fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(options: Options, id: String, means: Means, store: Option<Store>) -> Result<Self> {
+        let run = options.random.next();
+        let sources =
+            Sources::new(&options.sources, &options.peers, &options.filter, options.token.as_deref())?;
+        Ok(Self {
+            options,
+            id,
+            means,
+            sources,
+            store,
+            live: ArcSwapOption::empty(),
+            previous: Mutex::default(),
+            gone: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+            confirmed: AtomicU64::new(0),
+            overlay: Overlay::default(),
+            lease: Lease::default(),
+            counters: Counters::default(),
+            centre: Mutex::default(),
+            serve: AtomicU64::new(0),
+            look: Notify::new(),
+            beat: Notify::new(),
+            address: Mutex::default(),
+            run,
+            beats: AtomicU64::new(0),
+            probed: Mutex::default(),
+            last_error: Mutex::default(),
+            moved: watch::Sender::new(0),
+        })
+    }
+
+    /// The copy that answers, if there is one.
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
+        self.live.load_full()
+    }
+
+    /// Lets a copy answer.
+    pub(crate) fn set_live(&self, live: Arc<Live>) {
+        self.live.store(Some(live));
+        self.gone.store(false, Ordering::Release);
+        count(&self.counters.versions, 1);
+        self.step();
+    }
+
+    /// The filter is there after all.
+    pub(crate) fn set_live_again(&self) {
+        self.gone.store(false, Ordering::Release);
+        self.step();
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// The filter was dropped: nothing is known of it any more.
+    pub(crate) fn set_gone(&self) {
+        if !self.gone.swap(true, Ordering::AcqRel) {
+            self.fail(&Error::Invalid(format!("the filter {} was dropped", self.options.filter)));
+        }
+        self.step();
+    }
+
+    /// Something went forward.
+    pub(crate) fn step(&self) {
+        self.moved.send_modify(|steps| *steps = steps.wrapping_add(1));
+    }
+
+    /// Sees every step from now on.
+    pub(crate) fn steps(&self) -> watch::Receiver<u64> {
+        self.moved.subscribe()
+    }
+
+    /// The copy had all there was at a time of the clock.
+    pub(crate) fn confirm(&self, at: Duration) {
+        let at = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX - 1) + 1;
+        self.confirmed.fetch_max(at, Ordering::AcqRel);
+    }
+
+    /// Another copy answers, of which nothing is known yet.
+    pub(crate) fn unconfirm(&self) {
+        self.confirmed.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.options.clock.now()
+    }
+
+    /// How long ago the copy was known to have all there was; none if it never was.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let confirmed = self.confirmed.load(Ordering::Acquire).checked_sub(1)?;
+        Some(self.now().saturating_sub(Duration::from_nanos(confirmed)))
+    }
+
+    pub(crate) fn is_stale(&self) -> bool {
+        self.options.stale_after.is_some_and(|most| self.age().is_none_or(|age| age > most))
+    }
+
+    /// Notes what went wrong, for whoever asks.
+    pub(crate) fn fail(&self, error: &Error) {
+        tracing::warn!(filter = self.options.filter, %error, "a replica");
+        *lock(&self.last_error) = Some(error.to_string());
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        lock(&self.last_error).clone()
+    }
+
+    /// Whether the centre lets it answer: strong replicas need leave, others do not.
+    #[inline]
+    fn may_answer(&self) -> bool {
+        self.options.strategy != Strategy::Strong || self.lease.holds(self.now())
+    }
+
+    /// Whether it answers at all.
+    pub(crate) fn answers(&self) -> bool {
+        !self.is_gone() && self.may_answer()
+    }
+
+    /// What is said of a key that the copy does not have; `Absent`, if nothing speaks against it.
+    fn otherwise(&self) -> Answer {
+        if self.is_gone() {
+            return Answer::Unknown;
+        }
+        match self.options.when_stale {
+            _ if !self.is_stale() => Answer::Absent,
+            WhenStale::Unknown => Answer::Unknown,
+            WhenStale::Maybe => Answer::Maybe,
+        }
+    }
+
+    /// The order matters: a window is dropped after the copy has its keys, so whoever sees no window sees that copy.
+    pub(crate) fn contains(&self, key: &[u8]) -> Answer {
+        let windows = self.overlay.load();
+        // Leave is looked at before the copy: what is answered was allowed after the question came.
+        let may_answer = self.may_answer();
+        let live = self.live.load();
+        let Some(live) = live.as_ref().filter(|_| may_answer) else { return Answer::Unknown };
+        let key = live.copy.hasher().fingerprint(key);
+        let here = live.copy.contains(key) && !self.is_gone();
+        if here || overlay::contains(&windows, key) { Answer::Maybe } else { self.otherwise() }
+    }
+
+    /// The same for many keys.
+    pub(crate) fn contains_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Answer> {
+        let windows = self.overlay.load();
+        let may_answer = self.may_answer();
+        let live = self.live.load();
+        let Some(live) = live.as_ref().filter(|_| may_answer) else {
+            return vec![Answer::Unknown; keys.len()];
+        };
+        let hasher = live.copy.hasher();
+        let keys: Vec<Fingerprint> = keys.iter().map(|key| hasher.fingerprint(key.as_ref())).collect();
+        let mut here = Vec::with_capacity(keys.len());
+        live.copy.contains_batch(&keys, &mut here);
+        let (gone, otherwise) = (self.is_gone(), self.otherwise());
+        let windows: &Windows = &windows;
+        let answer = |(key, here): (&Fingerprint, &bool)| match *here && !gone {
+            true => Answer::Maybe,
+            false if overlay::contains(windows, *key) => Answer::Maybe,
+            false => otherwise,
+        };
+        keys.iter().zip(&here).map(answer).collect()
+    }
+}
+
+/// Does what takes long where it keeps nobody waiting.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Error::Closed,
+    })
+}

@@ -1,0 +1,53 @@
+//! Chunks of versions, by their names.
+
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use umbel_core::version::ChunkId;
+
+use super::caller::Caller;
+use super::download::{Download, Plan};
+use super::encoding::Coding;
+use super::fault::{Fault, Reply};
+use super::versions::versioned;
+use crate::commands::table::Id;
+
+/// `GET /v1/filters/{name}/chunks/{id}`
+///
+/// The name of a chunk is the digest of its content. Whoever knows it was given a version that has it, or has the content; so it is not
+/// looked up which filter it belongs to.
+pub(super) async fn get(
+    caller: Caller,
+    Path((name, id)): Path<(String, String)>,
+    request: HeaderMap,
+) -> Reply<Response> {
+    versioned(&caller, Id::UmbelExport, &name)?;
+    let id: ChunkId = id.parse()?;
+    let chunk = caller.node.engine.chunk(id).await?;
+    let chunk = chunk.ok_or_else(|| Fault::not_found(format!("there is no chunk {id}")))?;
+    let length = chunk.len() as u64;
+    let mut download = Download::new("application/octet-stream", &id.to_string(), true);
+    let plan = download.plan(&request, length);
+    if download.is_known(&request) {
+        return Ok(download.not_modified());
+    }
+    Ok(match plan {
+        Plan::Outside => Download::outside(length),
+        Plan::Part(part) => {
+            let bytes = chunk.slice(part.start as usize..part.end as usize);
+            download.part(&part, length, bytes)
+        }
+        Plan::Whole(coding) => match coding.and_then(|coding| Some((coding, smaller(coding, &chunk)?))) {
+            Some((coding, bytes)) => download.encoded(Some(coding), bytes),
+            None => download.encoded(None, chunk),
+        },
+    })
+}
+
+/// The bytes compressed, if that is worth it.
+fn smaller(coding: Coding, bytes: &Bytes) -> Option<Vec<u8>> {
+    let mut encoded = Vec::new();
+    coding.write(&mut encoded, |out| out.write_all(bytes)).ok()?;
+    (encoded.len() < bytes.len()).then_some(encoded)
+}

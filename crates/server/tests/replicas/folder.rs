@@ -1,0 +1,139 @@
+//! What a folder is good for: starting without a server, and no trust in files that changed.
+
+use std::time::Instant;
+
+use umbel_client::{Answer, Strategy};
+use umbel_filter::Spec;
+
+use crate::world::{Centre, Folder, all_maybe, mostly_absent, open, reached, strategies};
+
+const NOBODYS: std::ops::Range<u64> = 1_000_000..1_010_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_needs_no_server() {
+    for strategy in strategies() {
+        let mut centre = Centre::start();
+        centre.create(Spec::bloom(1_000_000, 0.001)).await;
+        centre.add(0..10_000).await;
+        let folder = Folder::new();
+        let replica = open(centre.options(strategy).folder(folder.path())).await;
+        reached(&replica, &centre.add(10_000..20_000).await).await;
+        let before = replica.status();
+        replica.close().await.unwrap();
+        drop(replica);
+        centre.stop();
+
+        let began = Instant::now();
+        let replica = open(centre.options(strategy).folder(folder.path())).await;
+        let took = began.elapsed();
+        println!("{} of {} bytes opened without a server in {took:?}", strategy.name(), before.bytes);
+        all_maybe(&replica, 0..20_000);
+        mostly_absent(&replica, NOBODYS);
+        let status = replica.status();
+        assert_eq!((&status.id, &status.token), (&before.id, &before.token));
+        assert_eq!((status.age, status.chunks_fetched), (None, 0));
+
+        // Back again, it goes on where it was: nothing is fetched that is there.
+        centre.start_again();
+        reached(&replica, &centre.add(20_000..20_100).await).await;
+        all_maybe(&replica, 0..20_100);
+        replica.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_files_are_thrown_away_and_fetched_again() {
+    let damages: [(&str, fn(&mut Vec<u8>)); 6] = [
+        ("chunks", |bytes| bytes[100] ^= 1),
+        ("chunks", Vec::clear),
+        ("current.version", |bytes| bytes[40] ^= 1),
+        ("journal", |bytes| bytes.truncate(bytes.len() - 3)),
+        ("journal", |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0x10;
+        }),
+        ("replica", |bytes| bytes.truncate(5)),
+    ];
+    for strategy in [Strategy::delta(), Strategy::push()] {
+        let centre = Centre::start();
+        centre.create(Spec::bloom(100_000, 0.001)).await;
+        centre.add(0..1_000).await;
+        let folder = Folder::new();
+        let mut last = 1_000;
+        for (name, damage) in damages {
+            let replica = open(centre.options(strategy).folder(folder.path())).await;
+            reached(&replica, &centre.add(last..last + 500).await).await;
+            last += 500;
+            replica.close().await.unwrap();
+            drop(replica);
+            let mut damaged = 0;
+            for path in folder.files() {
+                if path.to_string_lossy().contains(name) {
+                    let mut bytes = std::fs::read(&path).unwrap();
+                    if !bytes.is_empty() {
+                        damage(&mut bytes);
+                        std::fs::write(&path, bytes).unwrap();
+                        damaged += 1;
+                    }
+                }
+            }
+            assert!(damaged > 0, "{name} in {:?}", folder.files());
+            let token = centre.add(last..last + 1).await;
+            last += 1;
+            let replica = open(centre.options(strategy).folder(folder.path())).await;
+            // Before it has caught up it may lack the newest keys, but no key of the version that it began with.
+            reached(&replica, &token).await;
+            all_maybe(&replica, 0..last);
+            mostly_absent(&replica, NOBODYS);
+            replica.close().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_changed_travels() {
+    let centre = Centre::start();
+    // Some 30 chunks.
+    centre.create(Spec::bloom(4_000_000, 0.001)).await;
+    centre.add(0..100_000).await;
+    let folder = Folder::new();
+    let replica =
+        open(centre.options(Strategy::pull(std::time::Duration::from_millis(100))).folder(folder.path()))
+            .await;
+    let first = replica.status();
+    assert!(first.chunks_fetched > 20, "{first:#?}");
+    reached(&replica, &centre.add(100_000..100_001).await).await;
+    let second = replica.status();
+    let fetched = second.chunks_fetched - first.chunks_fetched;
+    assert!((1..=3).contains(&fetched), "{second:#?}");
+    assert!(second.chunks_reused + 3 >= first.chunks_fetched, "{second:#?}");
+    all_maybe(&replica, 99_990..100_001);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_can_be_taken_back() {
+    for with_folder in [true, false] {
+        let centre = Centre::start();
+        centre.create(Spec::bloom(10_000, 0.0001)).await;
+        centre.add(0..1_000).await;
+        let folder = Folder::new();
+        let mut options = centre.options(Strategy::pull(std::time::Duration::from_millis(50)));
+        if with_folder {
+            options = options.folder(folder.path());
+        }
+        let replica = open(options).await;
+        assert!(replica.roll_back().await.is_err(), "there is none before the first");
+        reached(&replica, &centre.add(1_000..1_500).await).await;
+        let bad = replica.status().version.unwrap();
+        let good = replica.roll_back().await.unwrap();
+        assert!(good < bad);
+        all_maybe(&replica, 0..1_000);
+        assert_eq!(replica.contains("key 1400"), Answer::Absent);
+        let token = centre.add(1_500..1_600).await;
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        assert_eq!((replica.status().version, replica.status().held), (Some(good), true));
+        replica.resume().await.unwrap();
+        reached(&replica, &token).await;
+        all_maybe(&replica, 0..1_600);
+    }
+}

@@ -1,0 +1,156 @@
+//! Copies follow: no add that was acknowledged is absent for longer than the strategy promises.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::sleep;
+use umbel_client::{Answer, Strategy};
+use umbel_core::engine::{NewFilter, Sharding};
+use umbel_filter::Spec;
+
+use crate::world::{Centre, Folder, all_maybe, keys, mostly_absent, open, reached, strategies, until};
+
+const NOBODYS: std::ops::Range<u64> = 1_000_000..1_010_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_strategy_follows_adds_and_growth() {
+    for strategy in strategies() {
+        for sharding in [Sharding::Whole, Sharding::Everywhere] {
+            let centre = Centre::start();
+            let new = NewFilter { sharding, ..NewFilter::new("f", Spec::bloom(2_000, 0.01)) };
+            centre.engine().create(new).await.unwrap();
+            centre.add(0..1_000).await;
+            let folder = Folder::new();
+            let replica = open(centre.options(strategy).folder(folder.path())).await;
+            let mut last = 1_000;
+            for round in 0..20 {
+                // It grows on the way, several times.
+                let token = centre.add(last..last + 500).await;
+                last += 500;
+                if round % 5 == 0 {
+                    reached(&replica, &token).await;
+                    all_maybe(&replica, 0..last);
+                }
+            }
+            let token = centre.add(last..last + 1).await;
+            reached(&replica, &token).await;
+            all_maybe(&replica, 0..last + 1);
+            mostly_absent(&replica, NOBODYS);
+            let status = replica.status();
+            assert!(status.age.is_some_and(|age| age < Duration::from_secs(30)), "{status:#?}");
+            assert!(!status.stale && !status.gone && status.items >= 10_000, "{status:#?}");
+            replica.close().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removals_and_clearings_arrive() {
+    for strategy in strategies() {
+        let centre = Centre::start();
+        centre.create(Spec::counting(5_000, 0.001)).await;
+        centre.add(0..1_000).await;
+        let replica = open(centre.options(strategy)).await;
+        all_maybe(&replica, 0..1_000);
+        let token = centre.remove(0..500).await;
+        reached(&replica, &token).await;
+        all_maybe(&replica, 500..1_000);
+        mostly_absent(&replica, 0..500);
+        centre.engine().clear(&centre.filter()).await.unwrap();
+        let token = centre.add(2_000..2_001).await;
+        reached(&replica, &token).await;
+        until(&replica, "it is empty", || replica.contains("key 700") == Answer::Absent).await;
+        all_maybe(&replica, 2_000..2_001);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lookups_never_miss_a_key_while_copies_take_each_others_place() {
+    for strategy in strategies() {
+        let centre = Centre::start();
+        centre.create(Spec::bloom(1_000, 0.001)).await;
+        centre.add(0..500).await;
+        let folder = Folder::new();
+        let replica = open(centre.options(strategy).folder(folder.path())).await;
+        let (sure, stop) = (Arc::new(AtomicU64::new(500)), Arc::new(AtomicBool::new(false)));
+        let readers: Vec<_> = (0..3_u64)
+            .map(|reader| {
+                let (replica, sure, stop) = (replica.clone(), Arc::clone(&sure), Arc::clone(&stop));
+                std::thread::spawn(move || {
+                    let mut number = reader;
+                    while !stop.load(Ordering::SeqCst) {
+                        number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(reader + 1);
+                        let wanted = (number >> 33) % sure.load(Ordering::SeqCst);
+                        let answer = replica.contains(format!("key {wanted}"));
+                        assert_eq!(answer, Answer::Maybe, "key {wanted}: {:#?}", replica.status());
+                    }
+                })
+            })
+            .collect();
+        for round in 0..15 {
+            let last = sure.load(Ordering::SeqCst);
+            // Every other time it is this process that adds.
+            if round % 2 == 0 {
+                reached(&replica, &centre.add(last..last + 400).await).await;
+            } else {
+                replica.add(&keys(last..last + 400)).await.unwrap();
+            }
+            sure.store(last + 400, Ordering::SeqCst);
+            sleep(Duration::from_millis(20)).await;
+        }
+        reached(&replica, &replica.flush().await.unwrap()).await;
+        stop.store(true, Ordering::SeqCst);
+        readers.into_iter().for_each(|reader| reader.join().expect("no key was missed"));
+        assert!(replica.status().versions_taken > 1, "{:#?}", replica.status());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_goes_and_comes_back_is_followed_again() {
+    for strategy in strategies() {
+        let mut centre = Centre::start();
+        centre.create(Spec::bloom(10_000, 0.001)).await;
+        centre.add(0..1_000).await;
+        let replica = open(centre.options(strategy)).await;
+        all_maybe(&replica, 0..1_000);
+        centre.stop();
+        until(&replica, "it noticed", || replica.status().last_error.is_some()).await;
+        all_maybe(&replica, 0..1_000);
+        mostly_absent(&replica, NOBODYS);
+        centre.start_again();
+        reached(&replica, &centre.add(1_000..2_000).await).await;
+        all_maybe(&replica, 0..2_000);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_is_dropped_is_unknown_and_one_made_anew_is_another() {
+    for strategy in strategies() {
+        let centre = Centre::start();
+        centre.create(Spec::bloom(1_000, 0.01)).await;
+        centre.add(0..500).await;
+        let folder = Folder::new();
+        let options = match strategy {
+            // Nobody tells it, so it has to ask.
+            Strategy::Notify { .. } => {
+                centre.options(Strategy::Notify { interval: Duration::from_millis(200) })
+            }
+            _ => centre.options(strategy),
+        };
+        let replica = open(options.folder(folder.path())).await;
+        all_maybe(&replica, 0..500);
+        centre.engine().drop_filter(&centre.filter()).await.unwrap();
+        until(&replica, "it is gone", || replica.status().gone).await;
+        assert_eq!(replica.contains("key 1"), Answer::Unknown);
+        assert_eq!(replica.contains_batch(&["key 1", "no key"]), [Answer::Unknown; 2]);
+        assert!(replica.status().last_error.unwrap().contains("dropped"));
+
+        centre.create(Spec::bloom(3_000, 0.01)).await;
+        let token = centre.add(5_000..5_100).await;
+        until(&replica, "it is back", || !replica.status().gone).await;
+        reached(&replica, &token).await;
+        all_maybe(&replica, 5_000..5_100);
+        mostly_absent(&replica, 0..500);
+    }
+}

@@ -1,0 +1,11 @@
+//! Replicas in this process that follow a real server over HTTP.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod folder;
+mod following;
+mod peers;
+mod refusing;
+mod world;
+mod writing;
