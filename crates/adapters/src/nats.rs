@@ -8,7 +8,7 @@ use async_nats::jetstream::context::{ContextBuilder, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DirectGetErrorKind, StorageType, Stream};
 use async_nats::jetstream::{Context, ErrorCode};
-use async_nats::{Client, ConnectOptions};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -77,7 +77,12 @@ async fn connect(url: &Url, time: Duration) -> Result<Client> {
     let hosts: Vec<_> = url.hosts_with_port(4222).iter().map(|host| format!("nats://{host}")).collect();
     let connecting = timeout(time, options.connect(hosts)).await;
     let connected = connecting.map_err(|_| Error::Retry(format!("cannot open {url}: no answer in time")))?;
-    connected.map_err(|error| Error::Retry(format!("cannot open {url}: {error}")))
+    connected.map_err(|error| match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            Error::Invalid(format!("cannot open {url}: {error}"))
+        }
+        _ => Error::Retry(format!("cannot open {url}: {error}")),
+    })
 }
 
 /// Opens `nats://user:password@host:port,host:port/name?partitions=16&replicas=3`; `credentials` may name a file.

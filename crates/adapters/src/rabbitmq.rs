@@ -276,6 +276,10 @@ impl Log for RabbitLog {
         self.read_queue(&self.queue(partition)?, after, bytes_max).await
     }
 
+    async fn holds(&self, partition: u32, position: Position) -> Result<bool> {
+        Ok(position <= self.bounds(partition).await?.tail)
+    }
+
     async fn bounds(&self, partition: u32) -> Result<Bounds> {
         let queue = self.queue(partition)?;
         self.with(&queue, async |_, follower| {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, RedisError, Script, ScriptInvocation,
+    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, FromRedisValue, RedisError, Script,
+    ScriptInvocation,
 };
 use tokio::sync::Mutex;
 use umbel_core::{Error, Result};
@@ -90,7 +91,13 @@ impl Connection {
                 if error.is_unrecoverable_error() || error.is_timeout() || error.is_io_error() {
                     *self.current.lock().await = None;
                 }
-                Err(Error::Retry(format!("{doing}: {error}")))
+                let message = format!("{doing}: {error}");
+                match error.kind() {
+                    ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => {
+                        Err(Error::Invalid(message))
+                    }
+                    _ => Err(Error::Retry(message)),
+                }
             }
         }
     }

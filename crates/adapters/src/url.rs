@@ -157,7 +157,8 @@ impl fmt::Display for Url {
             write!(f, "/{}", self.path)?;
         }
         for (number, (name, value)) in self.parameters.iter().enumerate() {
-            let value = if SHOWN.contains(&&**name) { value } else { "***" };
+            // An address within the address may have a password too.
+            let value = if SHOWN.contains(&&**name) && !value.contains('@') { value } else { "***" };
             write!(f, "{}{name}={value}", if number == 0 { '?' } else { '&' })?;
         }
         Ok(())
@@ -183,6 +184,8 @@ mod tests {
         for shown in [url.to_string(), format!("{url:?}"), url.allow(&[]).unwrap_err().to_string()] {
             assert!(shown.contains("redis://***@h1,h2:7000/a/b?partitions=4&token=***"), "{shown}");
         }
+        let url = Url::parse("s3://bucket?endpoint=https://user:secret@host").unwrap();
+        assert_eq!(url.to_string(), "s3://bucket?endpoint=***");
     }
 
     #[test]

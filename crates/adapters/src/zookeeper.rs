@@ -148,7 +148,7 @@ fn versioned(data: Vec<u8>, stat: &Stat) -> Versioned {
 }
 
 fn is_over(error: &ZkError) -> bool {
-    matches!(error, ZkError::SessionExpired | ZkError::ClientClosed | ZkError::SessionMoved)
+    matches!(error, ZkError::SessionExpired | ZkError::ClientClosed)
 }
 
 /// A value, if there is one.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{fresh, passed, service};
 use umbel_adapters::{Durability, Plane, probe};
+use umbel_core::Error;
 
 /// A server of one test. It ends with it.
 struct Server(Child);
@@ -46,7 +47,9 @@ async fn redis_says_what_its_aof_is_worth() {
     let url = format!("redis://:secret@{address}/probe");
     let reports = probe(&[(Plane::Registry, &url)]).await;
     // A server without passwords refuses one.
-    let refused = reports[0].outcome.as_ref().unwrap_err().to_string();
+    let refused = reports[0].outcome.as_ref().unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    let refused = refused.to_string();
     assert!(!refused.contains("secret") && !reports[0].url.contains("secret"), "{refused}");
 
     let url = format!("redis://{address}/probe?partitions=2");
