@@ -282,7 +282,7 @@ pub(crate) fn status(names: &[String]) -> Result<(), Failure> {
         let read = |file: &str| std::fs::read_to_string(service.folder().join(file)).unwrap_or_default();
         match service.pid() {
             Some(pid) => {
-                println!("{:10} {:12} {} pid {pid}", service.name, read("version").trim(), read("address"))
+                println!("{:10} {:12} {} pid {pid}", service.name, read("version").trim(), read("address"));
             }
             None => println!("{:10} is not running", service.name),
         }
