@@ -20,6 +20,8 @@ const NEEDS: [Need; 6] = [
 
 /// Kills of a server under load in a test run; `torture` does more.
 const KILLS: u64 = 5;
+/// Of so many kills of an engine, one is of a server that replicas follow: it takes seconds, and not milliseconds.
+const REPLICA_KILLS_SHARE: u64 = 5;
 
 pub(crate) fn run() -> Result<(), Failure> {
     install(&NEEDS)?;
@@ -47,6 +49,10 @@ fn connections() -> Result<(), Failure> {
 pub(crate) fn torture(kills: u64, rounds: u64) -> Result<(), Failure> {
     let mut tests = command("cargo test -p umbel-core --test kills -- --nocapture");
     step::run("kills", tests.env("UMBEL_KILLS", kills.to_string()))?;
+    let mut replicas = command("cargo test -p umbel --test faults -- --nocapture --test-threads=1");
+    replicas.env("UMBEL_TEST_KILLS", (kills / REPLICA_KILLS_SHARE).max(1).to_string());
+    replicas.env("UMBEL_TEST_REPLICAS", "10").env("UMBEL_TEST_CYCLES", "1000");
+    step::run("replicas under faults", &mut replicas)?;
     clients::kills(rounds)
 }
 

@@ -3,13 +3,16 @@
 use std::error::Error;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use umbel_client::blocking::Replica;
 use umbel_client::{Options, Strategy};
 
 use crate::remote::{Remote, parse_label, parse_time, time};
 use crate::units::grouped;
+
+/// How long the last adds may take on their way, beside the window that they are gathered in.
+const SENT_WITHIN: Duration = Duration::from_secs(10);
 
 /// Keeps a copy of a filter and answers keys from standard input, one a line: absent, maybe or unknown
 #[derive(clap::Args)]
@@ -66,7 +69,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         std::thread::sleep(Duration::from_secs(5));
         eprintln!("{}", describe(&replica));
     }
-    Ok(replica.close()?)
+    finish(&replica, arguments)
+}
+
+/// Gives own adds the time to reach the centre. Without a folder they would be gone.
+fn finish(replica: &Replica, arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let (end, is_kept) = (Instant::now() + arguments.interval + SENT_WITHIN, arguments.folder.is_some());
+    while replica.status().spooled_keys > 0 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let unsent = replica.status().spooled_keys;
+    replica.close()?;
+    match unsent {
+        0 => Ok(()),
+        unsent if is_kept => {
+            eprintln!("umbel: {unsent} keys wait in the folder for the server");
+            Ok(())
+        }
+        unsent => {
+            Err(format!("{unsent} keys did not reach the server, and there is no folder that keeps them")
+                .into())
+        }
+    }
 }
 
 fn options(arguments: &Arguments) -> Options {
@@ -95,10 +119,10 @@ fn describe(replica: &Replica) -> String {
     let status = replica.status();
     let age = status.age.map_or(u64::MAX, |age| age.as_millis() as u64);
     format!(
-        "version {}, {} items, confirmed {} ago, {} chunks fetched, {} reused, {} changes, {} keys to send{}",
+        "version {}, {} items, confirmed {}, {} chunks fetched, {} reused, {} changes, {} keys to send{}",
         status.version.map_or("none".to_owned(), |number| number.to_string()),
         grouped(status.items.into()),
-        time(age),
+        if age == u64::MAX { "never".to_owned() } else { format!("{} ago", time(age)) },
         status.chunks_fetched,
         status.chunks_reused,
         status.records_taken,

@@ -90,7 +90,7 @@ pub(crate) async fn beat(shared: &Shared, staged: Option<u64>) -> Result<Orders>
     let beat = Beat {
         run: shared.run,
         sequence: shared.beats.fetch_add(1, Ordering::Relaxed),
-        strategy: shared.options.strategy.name(),
+        strategy: shared.options.strategy_name(),
         version: live.as_ref().map(|live| live.number()),
         token: live.as_ref().map(|live| live.copy.token().to_string()).unwrap_or_default(),
         digest: live.as_ref().map(|live| live.digest.to_string()).unwrap_or_default(),

@@ -206,6 +206,12 @@ impl Options {
         self
     }
 
+    /// How it follows and writes, in a word.
+    pub(crate) fn strategy_name(&self) -> &'static str {
+        let gathers = !self.window.is_zero() && self.strategy == Strategy::Delta;
+        if gathers { "window" } else { self.strategy.name() }
+    }
+
     /// The deployment's secret, for filters of the `keyed` family.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);

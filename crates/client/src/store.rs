@@ -45,6 +45,8 @@ pub(crate) struct Store {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) folder: PathBuf,
     lock: Mutex<Option<Lock>>,
+    /// Held by whoever changes which versions are kept.
+    changes: Mutex<()>,
 }
 
 impl Store {
@@ -52,7 +54,7 @@ impl Store {
         let failed = |error: io::Error| Error::disk(format!("cannot open {}", folder.display()), &error);
         disk.create_folder(&folder).map_err(failed)?;
         let held = disk.lock(&folder.join("lock")).map_err(failed)?;
-        Ok(Self { disk, folder, lock: Mutex::new(Some(held)) })
+        Ok(Self { disk, folder, lock: Mutex::new(Some(held)), changes: Mutex::new(()) })
     }
 
     /// Lets another process have the folder. Nothing is written here any more.
@@ -98,6 +100,7 @@ impl Store {
 
     /// Makes a version the current one. The one that was becomes the previous one, if it is of the same filter.
     pub(crate) fn commit(&self, version: &Version) -> Result<()> {
+        let _alone = lock(&self.changes);
         // Each is whole before the other is touched: at every moment one of them is.
         match &self.versions()[0] {
             Some(before) if before == version => return Ok(()),
@@ -109,6 +112,7 @@ impl Store {
 
     /// Takes the current version back: the previous one is the current one again.
     pub(crate) fn uncommit(&self) -> Result<()> {
+        let _alone = lock(&self.changes);
         if let Some(previous) = &self.versions()[1] {
             self.replace(CURRENT, &previous.encode()?)?;
         }
@@ -184,6 +188,7 @@ impl Store {
 
     /// Removes what neither version needs. Gives how many chunks went.
     pub(crate) fn sweep(&self) -> usize {
+        let _alone = lock(&self.changes);
         let versions: Vec<Version> = self.versions().into_iter().flatten().collect();
         let journals: Vec<String> = versions.iter().map(Self::journal_name).collect();
         for name in self.disk.list(&self.folder).unwrap_or_default() {

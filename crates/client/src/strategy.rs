@@ -92,6 +92,8 @@ pub(crate) async fn follow(mut follower: Follower, mut orders: mpsc::Receiver<Or
                 continue;
             }
         };
+        // Whoever interrupts may have done so before the newest copy was kept.
+        follower.keep().await;
         match order {
             None => return,
             Some(Order::Close(tell)) => {
@@ -217,12 +219,15 @@ impl Follower {
         }
         self.shared.set_live(Arc::clone(&live));
         (self.journal, self.noted) = (journal, Token::default());
+        self.keep().await;
+    }
+
+    /// Keeps the version of the copy that answers.
+    async fn keep(&self) {
         let shared = Arc::clone(&self.shared);
-        let kept = blocking(move || {
-            let Some(store) = &shared.store else { return Ok(()) };
-            store.commit(live.copy.version())?;
-            store.sweep();
-            Ok(())
+        let kept = blocking(move || match (&shared.store, shared.live()) {
+            (Some(store), Some(live)) => store.commit(live.copy.version()).map(|()| _ = store.sweep()),
+            _ => Ok(()),
         });
         if let Err(error) = kept.await.and_then(|kept| kept) {
             self.shared.fail(&error);

@@ -14,6 +14,9 @@ use crate::http::Ask;
 use crate::limits::EVENT_BYTES_MAX;
 use crate::{Error, Result};
 
+/// A version that was noticed, or that is there when somebody begins to listen, is not older than this.
+const NOTICED_AGE: Duration = Duration::from_secs(5);
+
 /// What a notice says.
 #[derive(Debug, PartialEq, Eq)]
 enum Notice {
@@ -39,7 +42,7 @@ pub(super) async fn run(follower: &mut Follower, interval: Duration) -> Result<(
     let path = follower.shared.sources.path("notices");
     // First listen, then ask: what is published in between is noticed.
     let mut notices = follower.shared.sources.ask(&Ask::get(path)).await?;
-    pull::pull(follower, interval).await?;
+    pull::pull(follower, interval.min(NOTICED_AGE)).await?;
     let mut events = Events::default();
     let mut next = Instant::now() + jitter(interval, &*follower.shared.options.random);
     let shared = Arc::clone(&follower.shared);
@@ -71,7 +74,7 @@ pub(super) async fn run(follower: &mut Follower, interval: Duration) -> Result<(
             }
         }
         if newer {
-            pull::pull(follower, interval).await?;
+            pull::pull(follower, interval.min(NOTICED_AGE)).await?;
         }
     }
 }

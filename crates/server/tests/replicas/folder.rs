@@ -18,8 +18,8 @@ async fn a_restart_needs_no_server() {
         let folder = Folder::new();
         let replica = open(centre.options(strategy).folder(folder.path())).await;
         reached(&replica, &centre.add(10_000..20_000).await).await;
-        let before = replica.status();
         replica.close().await.unwrap();
+        let before = replica.status();
         drop(replica);
         centre.stop();
 
