@@ -1,10 +1,12 @@
-//! The project's own chores: `cargo xtask check`, `fix`, `test`, `torture`, `fuzz`.
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `planes`, `services`, `torture`, `fuzz`.
 
 mod check;
 mod clients;
 mod fuzz;
 mod packages;
+mod planes;
 mod server;
+mod services;
 mod snapshots;
 mod step;
 mod test;
@@ -34,6 +36,16 @@ enum Chore {
     Snapshots,
     /// The HTTP API against its description, as `test` does it too
     Api,
+    /// Every adapter against its real server; a table of what passed
+    Planes {
+        /// The servers, all if none is named
+        names: Vec<String>,
+    },
+    /// Real servers on private ports, with data that is thrown away
+    Services {
+        #[command(subcommand)]
+        what: Services,
+    },
     /// Kills writing processes and looks for what they had acknowledged
     Torture {
         /// Kills of a log in each durability class, and of an engine in all
@@ -51,6 +63,16 @@ enum Chore {
     },
 }
 
+#[derive(Subcommand)]
+enum Services {
+    /// Installs and starts them
+    Start { names: Vec<String> },
+    /// Ends them and removes their data
+    Stop { names: Vec<String> },
+    /// Says which run, and where
+    Status { names: Vec<String> },
+}
+
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Check => check::check(),
@@ -59,6 +81,10 @@ fn main() -> ExitCode {
         Chore::Clients => clients::run(),
         Chore::Snapshots => snapshots::run(),
         Chore::Api => clients::api(),
+        Chore::Planes { names } => planes::run(&names),
+        Chore::Services { what: Services::Start { names } } => services::start(&names).map(drop),
+        Chore::Services { what: Services::Stop { names } } => services::stop(&names),
+        Chore::Services { what: Services::Status { names } } => services::status(&names),
         Chore::Torture { kills, rounds } => test::torture(kills, rounds),
         Chore::Fuzz { seconds } => fuzz::run(seconds),
     };

@@ -89,7 +89,7 @@ pub struct Bounds {
 }
 
 /// What every log checks before it takes entries.
-pub(crate) fn check_entries(entries: &[Bytes]) -> Result<()> {
+pub fn check_entries(entries: &[Bytes]) -> Result<()> {
     match entries.iter().find(|entry| entry.is_empty() || entry.len() > ENTRY_BYTES_MAX) {
         Some(entry) => Err(Error::Invalid(format!(
             "an entry of {} bytes; it must be 1 to {ENTRY_BYTES_MAX}",

@@ -2,6 +2,7 @@
 
 mod embedded;
 mod image;
+pub mod lock;
 pub mod suite;
 
 use std::fmt::Debug;
@@ -97,7 +98,7 @@ pub struct Listing {
 pub struct Lease(pub u64);
 
 /// What every registry checks before it takes a name.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+pub fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > REGISTRY_KEY_BYTES_MAX {
         let bytes = name.len();
         return Err(Error::Invalid(format!(
@@ -108,7 +109,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 }
 
 /// What every registry checks before it takes a value.
-pub(crate) fn check_value(value: &Bytes) -> Result<()> {
+pub fn check_value(value: &Bytes) -> Result<()> {
     if value.len() > REGISTRY_VALUE_BYTES_MAX {
         let bytes = value.len();
         return Err(Error::Invalid(format!(

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use umbel_core::Error;
 use umbel_core::clock::ManualClock;
 use umbel_core::disk::{Disk, Fault, MemoryDisk, RealDisk};
+use umbel_core::registry::lock::{self, Fence};
 use umbel_core::registry::{Change, EmbeddedRegistry, Expected, Registry, suite};
 
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -135,4 +136,30 @@ fn a_damaged_file_is_refused_by_name() {
         damaged.tamper(path, |bytes| bytes.truncate(cut));
         check(&damaged, format!("cut to {cut}"));
     }
+}
+
+/// A holder that sleeps past its lease is refused after another one came.
+#[test]
+fn locks_are_fenced() {
+    let clock = ManualClock::default();
+    let registry = EmbeddedRegistry::in_memory(Arc::new(clock.clone()));
+    let time = Duration::from_secs(5);
+    let take = |owner: &'static [u8]| {
+        block_on(async {
+            let lease = registry.grant(time).await.unwrap();
+            lock::acquire(&registry, "lock", Bytes::from_static(owner), lease).await.unwrap()
+        })
+    };
+    let fence = Fence::default();
+    let early = take(b"one").unwrap();
+    assert!(fence.passes(early.number) && fence.passes(early.number));
+    assert_eq!(take(b"one").unwrap(), early, "who asks again has it still");
+    assert_eq!(take(b"other"), None);
+    clock.advance(time);
+    let late = take(b"other").unwrap();
+    assert!(late.number > early.number && fence.passes(late.number) && !fence.passes(early.number));
+    block_on(lock::release(&registry, &early)).unwrap();
+    assert_eq!(take(b"third"), None, "who has lost it cannot release it");
+    block_on(lock::release(&registry, &late)).unwrap();
+    assert!(take(b"third").unwrap().number > late.number);
 }

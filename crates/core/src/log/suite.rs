@@ -6,6 +6,16 @@ use super::{Bounds, Log};
 use crate::limits::ENTRY_BYTES_MAX;
 use crate::{Error, Position};
 
+/// What [`all`] runs, for tables of what passed.
+pub const CASES: [&str; 6] = [
+    "appends are read in order",
+    "partitions are apart",
+    "reads are bounded",
+    "entries of every size survive",
+    "nonsense is refused",
+    "trims and says so",
+];
+
 /// Runs every test of the suite, each in a partition of its own as far as there are some.
 ///
 /// # Panics

@@ -13,6 +13,16 @@ use crate::limits::{REGISTRY_KEY_BYTES_MAX, REGISTRY_VALUE_BYTES_MAX};
 /// Lets at least so much time pass, as the registry sees it.
 pub type Wait<'a> = &'a (dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Sync);
 
+/// What [`all`] runs, for tables of what passed.
+pub const CASES: [&str; 6] = [
+    "values have versions",
+    "one of many wins",
+    "listings are whole and in order",
+    "changes are noticed",
+    "leases end",
+    "limits are kept",
+];
+
 /// Runs every test of the suite. Call it on a runtime that can spawn tasks.
 ///
 /// # Panics

@@ -1,0 +1,117 @@
+//! Blobs in the clouds: S3 and what is compatible with it, Google's and Azure's.
+//!
+//! Credentials come as each cloud's own tools have them: from the environment, or from the machine.
+
+use std::sync::Arc;
+
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{ClientOptions, Error as StoreError, ObjectStore, PutMode, PutOptions, RetryConfig};
+use umbel_core::{Error, Result};
+
+use crate::{About, Durability, Opened, Url};
+
+/// The object by which it is found out whether the store refuses to make what is there.
+const PROBE: &str = "umbel-probe";
+
+/// Opens `s3://bucket/prefix?region=eu-central-1&endpoint=https://host`.
+#[cfg(feature = "s3")]
+pub(crate) async fn open_s3(url: &Url) -> Result<Opened<dyn ObjectStore>> {
+    url.allow(&["endpoint", "region", "timeout_ms"])?;
+    let mut builder = object_store::aws::AmazonS3Builder::from_env()
+        .with_bucket_name(bucket(url)?)
+        .with_client_options(client(url)?)
+        .with_retry(retry(url)?);
+    if let Some(region) = url.parameter("region") {
+        builder = builder.with_region(region);
+    }
+    if let Some(endpoint) = url.parameter("endpoint") {
+        builder = builder.with_endpoint(endpoint);
+    }
+    let store = builder.build().map_err(|error| invalid(url, &error))?;
+    opened(url, "S3", store).await
+}
+
+/// Opens `gs://bucket/prefix`.
+#[cfg(feature = "gcs")]
+pub(crate) async fn open_gcs(url: &Url) -> Result<Opened<dyn ObjectStore>> {
+    url.allow(&["timeout_ms"])?;
+    let store = object_store::gcp::GoogleCloudStorageBuilder::from_env()
+        .with_bucket_name(bucket(url)?)
+        .with_client_options(client(url)?)
+        .with_retry(retry(url)?)
+        .build()
+        .map_err(|error| invalid(url, &error))?;
+    opened(url, "Google Cloud Storage", store).await
+}
+
+/// Opens `az://container/prefix`; the account is in the environment.
+#[cfg(feature = "azure")]
+pub(crate) async fn open_azure(url: &Url) -> Result<Opened<dyn ObjectStore>> {
+    url.allow(&["endpoint", "timeout_ms"])?;
+    let mut builder = object_store::azure::MicrosoftAzureBuilder::from_env()
+        .with_container_name(bucket(url)?)
+        .with_client_options(client(url)?)
+        .with_retry(retry(url)?);
+    if let Some(endpoint) = url.parameter("endpoint") {
+        builder = builder.with_endpoint(endpoint.to_owned());
+    }
+    let store = builder.build().map_err(|error| invalid(url, &error))?;
+    opened(url, "Azure", store).await
+}
+
+fn bucket(url: &Url) -> Result<&str> {
+    match url.hosts() {
+        [bucket] if url.credentials().is_none() => Ok(bucket),
+        _ => Err(Error::Invalid(format!("{url} must name one bucket; credentials are in the environment"))),
+    }
+}
+
+fn client(url: &Url) -> Result<ClientOptions> {
+    // All of TLS here is ring's. If the process chose a provider before, that one stays.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let plain = url.parameter("endpoint").is_some_and(|endpoint| endpoint.starts_with("http://"));
+    Ok(ClientOptions::new()
+        .with_allow_http(plain)
+        .with_timeout(url.timeout()?)
+        .with_connect_timeout(url.timeout()?))
+}
+
+fn retry(url: &Url) -> Result<RetryConfig> {
+    Ok(RetryConfig { retry_timeout: url.timeout()?, ..RetryConfig::default() })
+}
+
+fn invalid(url: &Url, error: &StoreError) -> Error {
+    Error::Invalid(format!("cannot open {url}: {error}"))
+}
+
+/// Tries what everything else depends on: that of two who make an object, one is refused.
+async fn opened(url: &Url, engine: &'static str, store: impl ObjectStore) -> Result<Opened<dyn ObjectStore>> {
+    let store = PrefixStore::new(store, Path::from(url.path_or("")));
+    let create = || async {
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        store.put_opts(&Path::from(PROBE), "probe".into(), options).await
+    };
+    let failed = |error: StoreError| match error {
+        StoreError::Generic { .. } => Error::Retry(format!("cannot open {url}: {error}")),
+        _ => invalid(url, &error),
+    };
+    for _ in 0..2 {
+        match create().await {
+            Err(StoreError::AlreadyExists { .. }) => {
+                let about = About {
+                    engine,
+                    version: String::new(),
+                    durability: Durability::Synced,
+                    note: "conditional puts work".into(),
+                };
+                return Ok(Opened { plane: Arc::new(store), about });
+            }
+            Ok(_) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(Error::Invalid(format!(
+        "{url} overwrites objects that are to be made anew: it knows no conditional puts"
+    )))
+}

@@ -1,0 +1,403 @@
+//! The log in Kafka: a topic, whose partitions are ours.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
+use rdkafka::types::RDKafkaErrorCode;
+use rdkafka::{Message, Offset, TopicPartitionList};
+use umbel_core::limits::ENTRY_BYTES_MAX;
+use umbel_core::log::{Bounds, Log, Record, check_entries};
+use umbel_core::{Error, Position, Result};
+
+use crate::pack::{self, pack, unpack};
+use crate::{About, Durability, Opened, Url};
+
+const PARTITIONS: u32 = 16;
+/// Largest message: a largest entry, and what Kafka puts around it.
+const MESSAGE_BYTES_MAX: usize = ENTRY_BYTES_MAX + (64 << 10);
+/// Consumers for reading; a partition always has the same one, which goes on where it was.
+const READERS: usize = 8;
+/// The key of a message that holds many entries; others have none.
+const MANY: &[u8] = b"many";
+/// How long a system takes to write what Kafka leaves to it.
+const WRITEBACK: Duration = Duration::from_secs(30);
+
+/// A log in a topic.
+///
+/// The producer is idempotent and waits for all replicas in sync. A batch is one message as far as it fits; one that does not may
+/// have entries of others between its messages.
+struct KafkaLog {
+    config: ClientConfig,
+    topic: String,
+    partitions: u32,
+    timeout: Duration,
+    producer: Mutex<FutureProducer>,
+    admin: AdminClient<DefaultClientContext>,
+    readers: Arc<Vec<Mutex<Reader>>>,
+}
+
+struct Reader {
+    consumer: BaseConsumer,
+    /// The partition and the offset that come next without asking for another place.
+    next: Option<(u32, i64)>,
+}
+
+impl fmt::Debug for KafkaLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The configuration may hold a password.
+        f.debug_struct("KafkaLog").field("topic", &self.topic).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed(doing: &str, error: &KafkaError) -> Error {
+    Error::Retry(format!("{doing}: {error}"))
+}
+
+/// Does what waits for Kafka where it holds up nobody else.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Error::Retry(format!("work on Kafka was given up: {error}")))?
+}
+
+fn configuration(url: &Url) -> Result<ClientConfig> {
+    let timeout = url.timeout()?.as_millis();
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", url.hosts_with_port(9092).join(","))
+        .set("client.id", "umbel")
+        .set("socket.timeout.ms", timeout.to_string())
+        .set("socket.keepalive.enable", "true")
+        .set("reconnect.backoff.max.ms", "1000")
+        .set("message.max.bytes", (2 * MESSAGE_BYTES_MAX).to_string());
+    if url.tls()? {
+        // Its client has TLS with OpenSSL only, which nothing else here needs.
+        return Err(Error::Invalid(format!("{url}: this build's client of Kafka has no TLS")));
+    }
+    if let Some((user, password)) = url.credentials() {
+        config.set("security.protocol", "sasl_plaintext").set("sasl.mechanisms", "PLAIN");
+        config.set("sasl.username", user).set("sasl.password", password);
+    }
+    Ok(config)
+}
+
+fn producer(config: &ClientConfig, timeout: Duration) -> Result<FutureProducer, KafkaError> {
+    config
+        .clone()
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("compression.type", "lz4")
+        .set("linger.ms", "0")
+        .set("message.timeout.ms", timeout.as_millis().to_string())
+        .create()
+}
+
+fn consumer(config: &ClientConfig) -> Result<BaseConsumer, KafkaError> {
+    config
+        .clone()
+        // Nobody joins the group, but a consumer has to name one.
+        .set("group.id", "umbel")
+        .set("enable.auto.commit", "false")
+        .set("auto.offset.reset", "error")
+        .set("check.crcs", "true")
+        .set("fetch.wait.max.ms", "50")
+        .set("fetch.error.backoff.ms", "50")
+        .set("queued.max.messages.kbytes", "8192")
+        .set("fetch.message.max.bytes", MESSAGE_BYTES_MAX.to_string())
+        .create()
+}
+
+/// Opens `kafka://user:password@host:port,host:port/topic?partitions=256&replicas=3`.
+pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
+    url.allow(&["partitions", "replicas", "timeout_ms", "tls"])?;
+    let timeout = url.timeout()?;
+    let topic = url.path_or("umbel");
+    let config = configuration(url)?;
+    let doing = format!("cannot open {url}");
+    let invalid = |error: KafkaError| Error::Invalid(format!("cannot open {url}: {error}"));
+    let admin: AdminClient<_> = config.create().map_err(invalid)?;
+    let readers: Result<Vec<_>, _> =
+        (0..READERS).map(|_| Ok(Mutex::new(Reader { consumer: consumer(&config)?, next: None }))).collect();
+    let readers = Arc::new(readers.map_err(invalid)?);
+    let wanted = url.partitions()?;
+    let mut found = count(&readers, &topic, timeout).await?;
+    if found == 0 {
+        let partitions = wanted.unwrap_or(PARTITIONS) as i32;
+        let replicas = url.number("replicas", 1, 15)?.map_or(-1, |replicas| replicas as i32);
+        let bytes = MESSAGE_BYTES_MAX.to_string();
+        // Entries go when they are archived, and not by age or size.
+        let new = NewTopic::new(&topic, partitions, TopicReplication::Fixed(replicas))
+            .set("max.message.bytes", &bytes)
+            .set("retention.ms", "-1")
+            .set("retention.bytes", "-1")
+            .set("cleanup.policy", "delete");
+        let options = AdminOptions::new().operation_timeout(Some(timeout)).request_timeout(Some(timeout));
+        let made = admin.create_topics([&new], &options).await.map_err(|error| failed(&doing, &error))?;
+        for outcome in made {
+            match outcome {
+                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+                Err((_, code)) => return Err(Error::Invalid(format!("{doing}: {code}"))),
+            }
+        }
+        let end = Instant::now() + timeout;
+        while found == 0 && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            found = count(&readers, &topic, timeout).await?;
+        }
+        if found == 0 {
+            return Err(Error::Retry(format!("{doing}: the topic was made, but is not seen yet")));
+        }
+    }
+    if wanted.is_some_and(|wanted| wanted != found) {
+        return Err(Error::Invalid(format!("the log at {url} has {found} partitions")));
+    }
+    let about = about(url, &admin, &topic, timeout).await?;
+    let producer = Mutex::new(producer(&config, timeout).map_err(invalid)?);
+    let log = KafkaLog { config, topic, partitions: found, timeout, producer, admin, readers };
+    Ok(Opened { plane: Arc::new(log), about })
+}
+
+/// How many partitions a topic has; none if there is no such topic.
+async fn count(readers: &Arc<Vec<Mutex<Reader>>>, topic: &str, timeout: Duration) -> Result<u32> {
+    let (readers, topic) = (Arc::clone(readers), topic.to_owned());
+    blocking(move || {
+        let Some(reader) = readers.first() else { return Ok(0) };
+        let metadata = lock(reader).consumer.fetch_metadata(Some(&topic), timeout);
+        let metadata = metadata.map_err(|error| failed("cannot read what topics there are", &error))?;
+        Ok(metadata.topics().first().map_or(0, |topic| topic.partitions().len() as u32))
+    })
+    .await
+}
+
+/// What the topic's settings make of an acknowledgement.
+async fn about(
+    url: &Url,
+    admin: &AdminClient<DefaultClientContext>,
+    topic: &str,
+    timeout: Duration,
+) -> Result<About> {
+    let options = AdminOptions::new().request_timeout(Some(timeout));
+    let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+    let described = described.map_err(|error| failed("cannot read the topic's settings", &error))?;
+    let setting = |name: &str| {
+        let resource = described.first()?.as_ref().ok()?;
+        resource.get(name)?.value.clone()
+    };
+    let bytes = setting("max.message.bytes").and_then(|text| text.parse::<usize>().ok());
+    if let Some(bytes) = bytes.filter(|bytes| *bytes < MESSAGE_BYTES_MAX) {
+        return Err(Error::Invalid(format!(
+            "{url} takes messages of {bytes} bytes; set max.message.bytes to {MESSAGE_BYTES_MAX}"
+        )));
+    }
+    let in_sync = setting("min.insync.replicas").and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
+    let mut notes = Vec::new();
+    if in_sync < 2 {
+        notes.push("min.insync.replicas is 1, and Kafka leaves it to the system when to write");
+    }
+    if setting("retention.ms").is_some_and(|text| text != "-1")
+        || setting("retention.bytes").is_some_and(|text| text != "-1")
+    {
+        notes.push("its retention may take entries before they are archived");
+    }
+    let durability =
+        if in_sync < 2 { Durability::Window(WRITEBACK) } else { Durability::Replicated(in_sync) };
+    Ok(About { engine: "Kafka", version: String::new(), durability, note: notes.join("; ") })
+}
+
+impl KafkaLog {
+    fn check(&self, partition: u32) -> Result<()> {
+        if partition < self.partitions {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!("partition {partition} of a log of {}", self.partitions)))
+    }
+
+    /// What `work` does with the partition's reader.
+    async fn with_reader<T: Send + 'static>(
+        &self,
+        partition: u32,
+        work: impl FnOnce(&mut Reader, &str, Duration) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (readers, topic, timeout) = (Arc::clone(&self.readers), self.topic.clone(), self.timeout);
+        blocking(move || match readers.get(partition as usize % READERS) {
+            Some(reader) => work(&mut lock(reader), &topic, timeout),
+            None => Err(Error::Closed("a log without readers".into())),
+        })
+        .await
+    }
+
+    /// The producer, and another one if it cannot go on.
+    fn producer(&self) -> Result<FutureProducer> {
+        let mut current = lock(&self.producer);
+        if current.client().fatal_error().is_some() {
+            let again = producer(&self.config, self.timeout);
+            *current = again.map_err(|error| failed("cannot make another producer", &error))?;
+        }
+        Ok(current.clone())
+    }
+}
+
+impl Reader {
+    /// How many messages are gone, and how many there were ever.
+    fn ends(&self, topic: &str, partition: u32, timeout: Duration) -> Result<(u64, u64)> {
+        let ends = self.consumer.fetch_watermarks(topic, partition as i32, timeout);
+        let (low, high) = ends.map_err(|error| failed("cannot read the bounds", &error))?;
+        Ok((low.max(0) as u64, high.max(0) as u64))
+    }
+
+    fn read(
+        &mut self,
+        topic: &str,
+        partition: u32,
+        after: Position,
+        bytes_max: usize,
+        timeout: Duration,
+    ) -> Result<Vec<Record>> {
+        let (low, high) = self.ends(topic, partition, timeout)?;
+        if after < pack::behind(low) {
+            return Err(Error::Trimmed { oldest: pack::behind(low) });
+        }
+        if after > pack::behind(high) {
+            let tail = pack::behind(high);
+            return Err(Error::Invalid(format!("position {after} is behind the end of the log, {tail}")));
+        }
+        // Messages are numbered from 1, and Kafka's from 0.
+        let mut next = pack::whole_message(after) as i64;
+        let mut records: Vec<Record> = Vec::new();
+        let mut bytes = 0;
+        let end = Instant::now() + timeout;
+        while (next as u64) < high {
+            if self.next != Some((partition, next)) {
+                let mut place = TopicPartitionList::new();
+                let assigned = place
+                    .add_partition_offset(topic, partition as i32, Offset::Offset(next))
+                    .and_then(|()| self.consumer.assign(&place));
+                assigned.map_err(|error| failed("cannot read the log", &error))?;
+            }
+            self.next = None;
+            let left = end.saturating_duration_since(Instant::now());
+            let message = match self.consumer.poll(left) {
+                Some(Ok(message)) => message,
+                Some(Err(_)) if Instant::now() < end => {
+                    // It may be one of a connection that is made again: this place is asked for once more.
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+                Some(Err(error)) => return Err(failed("cannot read the log", &error)),
+                None if records.is_empty() => {
+                    return Err(Error::Retry("cannot read the log: no answer in time".into()));
+                }
+                None => return Ok(records),
+            };
+            if message.partition() != partition as i32 || message.offset() != next {
+                if message.partition() == partition as i32 && message.offset() > next {
+                    return Err(Error::Corrupt(format!(
+                        "partition {partition} of {topic} goes on with {} after {next}",
+                        message.offset()
+                    )));
+                }
+                continue;
+            }
+            let payload = Bytes::copy_from_slice(message.payload().unwrap_or_default());
+            let found = unpack(message.key() == Some(MANY), &payload)?;
+            next += 1;
+            self.next = Some((partition, next));
+            for (position, entry) in pack::positions(next as u64, found.len() as u32).zip(found) {
+                if position <= after {
+                    continue;
+                }
+                bytes += entry.len();
+                if bytes > bytes_max && !records.is_empty() {
+                    return Ok(records);
+                }
+                records.push(Record { position, entry });
+            }
+        }
+        Ok(records)
+    }
+}
+
+#[async_trait]
+impl Log for KafkaLog {
+    fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+        self.check(partition)?;
+        check_entries(&entries)?;
+        let doing = "cannot append";
+        let producer = self.producer()?;
+        let mut sent = Vec::new();
+        for message in pack(&entries, ENTRY_BYTES_MAX) {
+            let mut record = FutureRecord::<[u8], [u8]>::to(&self.topic)
+                .partition(partition as i32)
+                .payload(&message.payload);
+            if message.is_many {
+                record = record.key(MANY);
+            }
+            let delivered = producer.send_result(record).map_err(|(error, _)| failed(doing, &error))?;
+            sent.push((message.count, delivered));
+        }
+        let mut positions = Vec::with_capacity(entries.len());
+        for (count, delivered) in sent {
+            let delivered = delivered.await.map_err(|_| Error::Retry(format!("{doing}: it was given up")))?;
+            let delivered = delivered.map_err(|(error, _)| failed(doing, &error))?;
+            positions.extend(pack::positions(delivered.offset as u64 + 1, count));
+        }
+        Ok(positions)
+    }
+
+    async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {
+        self.check(partition)?;
+        self.with_reader(partition, move |reader, topic, timeout| {
+            reader.read(topic, partition, after, bytes_max, timeout)
+        })
+        .await
+    }
+
+    async fn holds(&self, partition: u32, position: Position) -> Result<bool> {
+        Ok(position <= self.bounds(partition).await?.tail)
+    }
+
+    async fn bounds(&self, partition: u32) -> Result<Bounds> {
+        self.check(partition)?;
+        self.with_reader(partition, move |reader, topic, timeout| {
+            let (low, high) = reader.ends(topic, partition, timeout)?;
+            Ok(Bounds { oldest: pack::behind(low), tail: pack::behind(high) })
+        })
+        .await
+    }
+
+    async fn trim(&self, partition: u32, upto: Position) -> Result<()> {
+        let bounds = self.bounds(partition).await?;
+        let doing = "cannot trim";
+        let upto = pack::whole_message(upto.min(bounds.tail));
+        if pack::behind(upto) <= bounds.oldest {
+            return Ok(());
+        }
+        let mut place = TopicPartitionList::new();
+        let added = place.add_partition_offset(&self.topic, partition as i32, Offset::Offset(upto as i64));
+        added.map_err(|error| failed(doing, &error))?;
+        let options =
+            AdminOptions::new().operation_timeout(Some(self.timeout)).request_timeout(Some(self.timeout));
+        let trimmed = self.admin.delete_records(&place, &options).await;
+        let trimmed = trimmed.map_err(|error| failed(doing, &error))?;
+        for element in trimmed.elements() {
+            element.error().map_err(|error| failed(doing, &error))?;
+        }
+        Ok(())
+    }
+}

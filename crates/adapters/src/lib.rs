@@ -1,0 +1,37 @@
+//! The planes on engines that people already run, chosen by URL.
+//!
+//! | plane | schemes | opened by |
+//! | --- | --- | --- |
+//! | log | `kafka`, `nats`, `rabbitmq`, `redis` | [`open_log`] |
+//! | blobs | `s3`, `gs`, `az`, `redis` | [`open_blobs`] |
+//! | registry | `etcd`, `redis`, `zookeeper` | [`open_registry`] |
+//!
+//! Every engine is one file and one Cargo feature; none is on by default. What the engine at the other end promises is found out
+//! when it is opened, and said in one sentence ([`About`]).
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
+
+mod about;
+#[cfg(feature = "cloud")]
+mod cloud;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(feature = "nats")]
+mod nats;
+mod open;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+mod pack;
+mod probe;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
+mod url;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+
+pub use about::{About, Durability, Opened};
+pub use open::{open_blobs, open_log, open_registry};
+pub use probe::{Plane, Report, probe};
+pub use url::Url;

@@ -1,0 +1,296 @@
+//! The log in NATS JetStream: a stream for each partition.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::context::{ContextBuilder, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{Config, DirectGetErrorKind, StorageType, Stream};
+use async_nats::jetstream::{Context, ErrorCode};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use umbel_core::limits::ENTRY_BYTES_MAX;
+use umbel_core::log::{Bounds, Log, Record, check_entries};
+use umbel_core::{Error, Position, Result};
+
+use crate::pack::{self, pack, unpack};
+use crate::{About, Durability, Opened, Url};
+
+const PARTITIONS: u32 = 16;
+/// Messages that are asked for at a time.
+const READS: usize = 16;
+/// How often NATS syncs if nobody told it otherwise.
+const SYNC: Duration = Duration::from_secs(120);
+/// What the description of a stream begins with.
+const DESCRIPTION: &str = "log of Umbel, partitions: ";
+
+/// A log of streams.
+///
+/// A batch is one message as far as it fits. One that does not may have entries of others between its messages.
+struct NatsLog {
+    context: Context,
+    name: String,
+    partitions: Vec<Partition>,
+    message_bytes_max: usize,
+    timeout: Duration,
+}
+
+struct Partition {
+    stream: Stream<()>,
+    /// Held while messages are sent, so that those of one batch follow each other.
+    sending: Mutex<()>,
+}
+
+impl fmt::Debug for NatsLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsLog").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+async fn connect(url: &Url, time: Duration) -> Result<Client> {
+    let mut options = ConnectOptions::new()
+        .connection_timeout(time)
+        .request_timeout(Some(time))
+        .ping_interval(Duration::from_secs(5))
+        .require_tls(url.tls()?)
+        // It stays with the hosts that were named: others may not be reached from here.
+        .ignore_discovered_servers()
+        .name("umbel");
+    if let Some(file) = url.parameter("credentials") {
+        let read = std::fs::read_to_string(file);
+        let text =
+            read.map_err(|error| Error::Invalid(format!("cannot read the credentials of {url}: {error}")))?;
+        let loaded = options.credentials(&text);
+        options =
+            loaded.map_err(|_| Error::Invalid(format!("the file of credentials of {url} holds none")))?;
+    }
+    match url.credentials() {
+        Some((token, "")) => options = options.token(token.to_owned()),
+        Some((user, password)) => options = options.user_and_password(user.to_owned(), password.to_owned()),
+        None => {}
+    }
+    let hosts: Vec<_> = url.hosts_with_port(4222).iter().map(|host| format!("nats://{host}")).collect();
+    let connecting = timeout(time, options.connect(hosts)).await;
+    let connected = connecting.map_err(|_| Error::Retry(format!("cannot open {url}: no answer in time")))?;
+    connected.map_err(|error| match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            Error::Invalid(format!("cannot open {url}: {error}"))
+        }
+        _ => Error::Retry(format!("cannot open {url}: {error}")),
+    })
+}
+
+/// Opens `nats://user:password@host:port,host:port/name?partitions=16&replicas=3`; `credentials` may name a file.
+pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
+    url.allow(&["credentials", "partitions", "replicas", "timeout_ms", "tls"])?;
+    let name = url.path_or("umbel");
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
+        return Err(Error::Invalid(format!("{url}: a stream's name has letters, digits, - and _ only")));
+    }
+    let timeout = url.timeout()?;
+    let client = connect(url, timeout).await?;
+    let info = client.server_info();
+    if info.max_payload < ENTRY_BYTES_MAX {
+        let bytes = info.max_payload;
+        return Err(Error::Invalid(format!(
+            "{url} takes {bytes} bytes (max_payload), less than an entry may have"
+        )));
+    }
+    let context = ContextBuilder::new().timeout(timeout).ack_timeout(timeout).build(client);
+    if let Err(error) = context.query_account().await {
+        return Err(Error::Retry(format!("{url} has no JetStream, or it does not answer: {error}")));
+    }
+    let wanted = url.partitions()?;
+    let replicas = url.number("replicas", 1, 5)?.unwrap_or(1) as usize;
+    let (partitions, replicas) = make(url, &context, &name, wanted, replicas).await?;
+    let mut streams = Vec::new();
+    for partition in 0..partitions {
+        let stream = context.get_stream_no_info(stream_name(&name, partition)).await;
+        let stream = stream.map_err(|error| Error::Retry(format!("cannot open {url}: {error}")))?;
+        streams.push(Partition { stream, sending: Mutex::default() });
+    }
+    let about = About {
+        engine: "NATS JetStream",
+        version: info.version.clone(),
+        durability: if replicas > 1 {
+            Durability::Replicated(replicas as u32)
+        } else {
+            Durability::Window(SYNC)
+        },
+        note: "it syncs every write only with `sync_interval: always`, which it does not tell".into(),
+    };
+    let log = NatsLog { context, name, partitions: streams, message_bytes_max: info.max_payload, timeout };
+    Ok(Opened { plane: Arc::new(log), about })
+}
+
+fn stream_name(name: &str, partition: u32) -> String {
+    format!("{name}-{partition}")
+}
+
+/// Makes the streams if they are not there, and says how many there are and how often each is kept.
+async fn make(
+    url: &Url,
+    context: &Context,
+    name: &str,
+    wanted: Option<u32>,
+    replicas: usize,
+) -> Result<(u32, usize)> {
+    use async_nats::jetstream::context::GetStreamErrorKind;
+    let failed = |error: &dyn fmt::Display| Error::Retry(format!("cannot open {url}: {error}"));
+    match context.get_stream(stream_name(name, 0)).await {
+        Ok(stream) => {
+            let config = &stream.cached_info().config;
+            let text = config.description.as_deref().and_then(|text| text.strip_prefix(DESCRIPTION));
+            let Some(partitions) = text.and_then(|text| text.parse().ok()) else {
+                return Err(Error::Invalid(format!("{url} is a stream, but not of Umbel")));
+            };
+            if wanted.is_some_and(|wanted| wanted != partitions) {
+                return Err(Error::Invalid(format!("the log at {url} has {partitions} partitions")));
+            }
+            return Ok((partitions, config.num_replicas));
+        }
+        Err(error) => match error.kind() {
+            GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {}
+            _ => return Err(failed(&error)),
+        },
+    }
+    let partitions = wanted.unwrap_or(PARTITIONS);
+    // The first one comes last: if it is there, all are.
+    for partition in (0..partitions).rev() {
+        let config = Config {
+            name: stream_name(name, partition),
+            subjects: vec![format!("{name}.{partition}.*")],
+            storage: StorageType::File,
+            num_replicas: replicas,
+            allow_direct: true,
+            description: Some(format!("{DESCRIPTION}{partitions}")),
+            ..Config::default()
+        };
+        context.create_stream(config).await.map_err(|error| failed(&error))?;
+    }
+    Ok((partitions, replicas))
+}
+
+impl NatsLog {
+    fn partition(&self, number: u32) -> Result<&Partition> {
+        self.partitions.get(number as usize).ok_or_else(|| {
+            Error::Invalid(format!("partition {number} of a log of {}", self.partitions.len()))
+        })
+    }
+
+    /// The first message and the last.
+    async fn ends(&self, partition: &Partition) -> Result<(u64, u64)> {
+        let asked = timeout(self.timeout, partition.stream.get_info()).await;
+        let info = asked.map_err(|_| Error::Retry("cannot read the bounds: no answer in time".into()))?;
+        let state = info.map_err(|error| Error::Retry(format!("cannot read the bounds: {error}")))?.state;
+        // One that never had a message begins with 0.
+        Ok((state.first_sequence.max(1), state.last_sequence))
+    }
+}
+
+#[async_trait]
+impl Log for NatsLog {
+    fn partitions(&self) -> u32 {
+        self.partitions.len() as u32
+    }
+
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+        let place = self.partition(partition)?;
+        check_entries(&entries)?;
+        let failed = |error: &dyn fmt::Display| Error::Retry(format!("cannot append: {error}"));
+        let mut sent = Vec::new();
+        {
+            let _sending = place.sending.lock().await;
+            for message in pack(&entries, self.message_bytes_max) {
+                let subject =
+                    format!("{}.{partition}.{}", self.name, if message.is_many { "many" } else { "one" });
+                let publish = PublishMessage::build().payload(message.payload);
+                let sending = timeout(self.timeout, self.context.send_publish(subject, publish)).await;
+                let acknowledged = sending.map_err(|_| failed(&"it cannot be sent in time"))?;
+                let acknowledged = acknowledged.map_err(|error| match error.kind() {
+                    PublishErrorKind::MaxPayloadExceeded => Error::Invalid(format!("cannot append: {error}")),
+                    _ => failed(&error),
+                })?;
+                sent.push((message.count, acknowledged));
+            }
+        }
+        let mut positions = Vec::with_capacity(entries.len());
+        for (count, acknowledged) in sent {
+            let acknowledged = acknowledged.await.map_err(|error| failed(&error))?;
+            positions.extend(pack::positions(acknowledged.sequence, count));
+        }
+        Ok(positions)
+    }
+
+    async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {
+        let place = self.partition(partition)?;
+        let (first, last) = self.ends(place).await?;
+        if after < pack::behind(first - 1) {
+            return Err(Error::Trimmed { oldest: pack::behind(first - 1) });
+        }
+        if after > pack::behind(last) {
+            let tail = pack::behind(last);
+            return Err(Error::Invalid(format!("position {after} is behind the end of the log, {tail}")));
+        }
+        let reads = (pack::whole_message(after) + 1..=last).map(|sequence| async move {
+            (sequence, timeout(self.timeout, place.stream.direct_get(sequence)).await)
+        });
+        let mut reads = stream::iter(reads).buffered(READS);
+        let mut records: Vec<Record> = Vec::new();
+        let mut bytes = 0;
+        while let Some((sequence, outcome)) = reads.next().await {
+            let message = match outcome {
+                Ok(Ok(message)) => message,
+                // A server that is behind the others. What it lacks is given when it has it; what follows has to wait.
+                Ok(Err(error)) if error.kind() == DirectGetErrorKind::NotFound && !records.is_empty() => {
+                    break;
+                }
+                Ok(Err(error)) => {
+                    return Err(Error::Retry(format!("cannot read message {sequence}: {error}")));
+                }
+                Err(_) => {
+                    return Err(Error::Retry(format!("cannot read message {sequence}: no answer in time")));
+                }
+            };
+            let found = unpack(message.subject.ends_with(".many"), &message.payload)?;
+            for (position, entry) in pack::positions(sequence, found.len() as u32).zip(found) {
+                if position <= after {
+                    continue;
+                }
+                bytes += entry.len();
+                if bytes > bytes_max && !records.is_empty() {
+                    return Ok(records);
+                }
+                records.push(Record { position, entry });
+            }
+        }
+        Ok(records)
+    }
+
+    async fn holds(&self, partition: u32, position: Position) -> Result<bool> {
+        let (_, last) = self.ends(self.partition(partition)?).await?;
+        Ok(position <= pack::behind(last))
+    }
+
+    async fn bounds(&self, partition: u32) -> Result<Bounds> {
+        let (first, last) = self.ends(self.partition(partition)?).await?;
+        Ok(Bounds { oldest: pack::behind(first - 1), tail: pack::behind(last) })
+    }
+
+    async fn trim(&self, partition: u32, upto: Position) -> Result<()> {
+        let place = self.partition(partition)?;
+        let (first, last) = self.ends(place).await?;
+        let upto = pack::whole_message(upto).min(last);
+        if upto < first {
+            return Ok(());
+        }
+        let trimming = timeout(self.timeout, async { place.stream.purge().sequence(upto + 1).await }).await;
+        let trimmed = trimming.map_err(|_| Error::Retry("cannot trim: no answer in time".into()))?;
+        trimmed.map(drop).map_err(|error| Error::Retry(format!("cannot trim: {error}")))
+    }
+}

@@ -1,0 +1,295 @@
+//! The log in RabbitMQ: a stream for each partition, over AMQP.
+//!
+//! A confirm does not say where in the stream a message is. So every partition that is used has a follower, which reads the stream
+//! as it grows and tells where each message of ours came to stand.
+
+mod follower;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
+use lapin::{Connection, ConnectionProperties};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use umbel_core::limits::ENTRY_BYTES_MAX;
+use umbel_core::log::{Bounds, Log, Record, check_entries};
+use umbel_core::{Error, Position, Result};
+
+use crate::pack::{self, pack, unpack};
+use crate::{About, Durability, Opened, Url};
+use follower::{Follower, From, Kind, consume, failed, place_of};
+
+const PARTITIONS: u32 = 16;
+/// How long a system takes to write what RabbitMQ leaves to it.
+const WRITEBACK: Duration = Duration::from_secs(30);
+
+/// A log of stream queues.
+///
+/// A batch is one message as far as it fits; one that does not may have entries of others between its messages. What others append
+/// is seen when the follower has read it; `bounds` puts a mark into the stream and waits for it, and so sees all that was there.
+///
+/// AMQP cannot cut the beginning off a stream: `trim` keeps everything, and the disk fills until a retention is set.
+struct RabbitLog {
+    uri: AMQPUri,
+    name: String,
+    partitions: u32,
+    timeout: Duration,
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+/// A connection and what depends on it. All of it is given up together when a part fails.
+struct Session {
+    connection: Connection,
+    followers: Mutex<HashMap<String, Arc<Follower>>>,
+}
+
+impl fmt::Debug for RabbitLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The address holds the password.
+        f.debug_struct("RabbitLog").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Opens `rabbitmq://user:password@host:port/name?partitions=16&vhost=/`.
+pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
+    url.allow(&["partitions", "timeout_ms", "tls", "vhost"])?;
+    let hosts = url.hosts_with_port(5672);
+    let [host] = &hosts[..] else {
+        return Err(Error::Invalid(format!("{url} names {} hosts; a RabbitMQ is one", hosts.len())));
+    };
+    let (host, port) = host.rsplit_once(':').unwrap_or((host, "5672"));
+    let (username, password) = url.credentials().unwrap_or(("guest", "guest"));
+    let timeout = url.timeout()?;
+    let uri = AMQPUri {
+        scheme: if url.tls()? { AMQPScheme::AMQPS } else { AMQPScheme::AMQP },
+        authority: AMQPAuthority {
+            userinfo: AMQPUserInfo { username: username.to_owned(), password: password.to_owned() },
+            host: host.to_owned(),
+            port: port.parse().map_err(|_| Error::Invalid(format!("{url} has no port that is a number")))?,
+        },
+        vhost: url.parameter("vhost").unwrap_or("/").to_owned(),
+        query: AMQPQueryString {
+            heartbeat: Some(10),
+            connection_timeout: Some(timeout.as_millis() as u64),
+            ..AMQPQueryString::default()
+        },
+    };
+    let name = url.path_or("umbel");
+    let mut log = RabbitLog { uri, name, partitions: 0, timeout, session: Mutex::default() };
+    log.partitions = log.agree(url.partitions()?.unwrap_or(PARTITIONS)).await?;
+    if url.partitions()?.is_some_and(|wanted| wanted != log.partitions) {
+        return Err(Error::Invalid(format!("the log at {url} has {} partitions", log.partitions)));
+    }
+    let about = About {
+        engine: "RabbitMQ streams",
+        version: String::new(),
+        durability: Durability::Window(WRITEBACK),
+        note: "it leaves it to the system when to write, and streams cannot be trimmed over AMQP".into(),
+    };
+    Ok(Opened { plane: Arc::new(log), about })
+}
+
+impl RabbitLog {
+    fn queue(&self, partition: u32) -> Result<String> {
+        if partition >= self.partitions {
+            return Err(Error::Invalid(format!("partition {partition} of a log of {}", self.partitions)));
+        }
+        Ok(format!("{}.{partition}", self.name))
+    }
+
+    /// The number of partitions, which a stream of its own says; the first who opens the log decides.
+    async fn agree(&self, wanted: u32) -> Result<u32> {
+        let queue = format!("{}.partitions", self.name);
+        let mut said = self.read_queue(&queue, Position::START, 1).await?;
+        if said.is_empty() {
+            self.append_queue(&queue, vec![Bytes::copy_from_slice(&wanted.to_le_bytes())]).await?;
+            said = self.read_queue(&queue, Position::START, 1).await?;
+        }
+        let first = said.first().and_then(|record| record.entry.first_chunk());
+        let first =
+            first.ok_or_else(|| Error::Corrupt(format!("{queue} does not say how many there are")))?;
+        Ok(u32::from_le_bytes(*first))
+    }
+
+    async fn session(&self) -> Result<Arc<Session>> {
+        let mut session = self.session.lock().await;
+        if let Some(session) = session.as_ref().filter(|session| session.connection.status().connected()) {
+            return Ok(Arc::clone(session));
+        }
+        let properties = ConnectionProperties::default().with_connection_name("umbel".into());
+        let connecting = Connection::connect_uri(self.uri.clone(), properties);
+        let connection = self.within("cannot connect to RabbitMQ", connecting).await?;
+        Ok(Arc::clone(session.insert(Arc::new(Session { connection, followers: Mutex::default() }))))
+    }
+
+    /// What a request comes to, if it comes in time.
+    async fn within<T>(&self, doing: &str, request: impl Future<Output = lapin::Result<T>>) -> Result<T> {
+        match timeout(self.timeout, request).await {
+            Ok(outcome) => outcome.map_err(|error| failed(doing, &error)),
+            Err(_) => {
+                let seconds = self.timeout.as_secs_f64();
+                Err(Error::Retry(format!("{doing}: RabbitMQ did not answer within {seconds} s")))
+            }
+        }
+    }
+
+    /// The follower of a queue, which is made if it is not there.
+    async fn follower(&self, session: &Session, queue: &str) -> Result<Arc<Follower>> {
+        let mut followers = session.followers.lock().await;
+        if let Some(follower) = followers.get(queue).filter(|follower| follower.is_alive()) {
+            return Ok(Arc::clone(follower));
+        }
+        let declare = async {
+            let channel = session.connection.create_channel().await?;
+            let mut arguments = FieldTable::default();
+            arguments.insert("x-queue-type".into(), AMQPValue::LongString("stream".into()));
+            channel.queue_declare(queue.into(), QueueDeclareOptions::durable(), arguments).await?;
+            channel.close(200, "done".into()).await
+        };
+        self.within("cannot make a stream", declare).await?;
+        let follower = timeout(self.timeout, Follower::start(&session.connection, queue)).await;
+        let follower =
+            follower.map_err(|_| Error::Retry(format!("cannot follow {queue}: no answer in time")))??;
+        followers.insert(queue.to_owned(), Arc::clone(&follower));
+        Ok(follower)
+    }
+
+    /// Does something with a queue; if it fails, begins with a new connection next time.
+    async fn with<T>(
+        &self,
+        queue: &str,
+        work: impl AsyncFnOnce(&Session, &Follower) -> Result<T>,
+    ) -> Result<T> {
+        let session = self.session().await?;
+        let outcome = match self.follower(&session, queue).await {
+            Ok(follower) => match timeout(self.timeout, work(&session, &follower)).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(Error::Retry(format!("{queue}: RabbitMQ did not answer in time"))),
+            },
+            Err(error) => Err(error),
+        };
+        if matches!(outcome, Err(Error::Retry(_))) {
+            let mut current = self.session.lock().await;
+            if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &session)) {
+                *current = None;
+            }
+        }
+        outcome
+    }
+
+    async fn append_queue(&self, queue: &str, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+        self.with(queue, async |_, follower| {
+            let mut sent = Vec::new();
+            for message in pack(&entries, ENTRY_BYTES_MAX) {
+                let kind = if message.is_many { Kind::Many } else { Kind::One };
+                sent.push((message.count, follower.publish(kind, &message.payload).await?));
+            }
+            let mut positions = Vec::with_capacity(entries.len());
+            for (count, published) in sent {
+                positions.extend(pack::positions(published.place().await?, count));
+            }
+            Ok(positions)
+        })
+        .await
+    }
+
+    async fn read_queue(&self, queue: &str, after: Position, bytes_max: usize) -> Result<Vec<Record>> {
+        self.with(queue, async |session, follower| {
+            let tail = follower.tail();
+            if after > pack::behind(tail.max(follower.last())) {
+                let tail = pack::behind(tail);
+                return Err(Error::Invalid(format!("position {after} is behind the end of the log, {tail}")));
+            }
+            let mut records: Vec<Record> = Vec::new();
+            let first = pack::whole_message(after);
+            if first >= tail {
+                return Ok(records);
+            }
+            let (channel, mut consumer) = consume(&session.connection, queue, From::Offset(first)).await?;
+            let mut bytes = 0;
+            let mut next = first + 1;
+            while next <= tail {
+                let Some(delivery) = consumer.next().await else { break };
+                let delivery = delivery.map_err(|error| failed("cannot read the log", &error))?;
+                let place = place_of(&delivery)?;
+                delivery
+                    .ack(Default::default())
+                    .await
+                    .map_err(|error| failed("cannot read the log", &error))?;
+                // A stream is read by chunks, which may begin before what was asked for.
+                if place < next {
+                    continue;
+                }
+                if place > next {
+                    return Err(Error::Trimmed { oldest: pack::behind(place - 1) });
+                }
+                next += 1;
+                let kind = Kind::of(&delivery)?;
+                if kind == Kind::Mark {
+                    continue;
+                }
+                let found = unpack(kind == Kind::Many, &delivery.data.into())?;
+                for (position, entry) in pack::positions(place, found.len() as u32).zip(found) {
+                    if position <= after {
+                        continue;
+                    }
+                    bytes += entry.len();
+                    if bytes > bytes_max && !records.is_empty() {
+                        next = u64::MAX;
+                        break;
+                    }
+                    records.push(Record { position, entry });
+                }
+            }
+            // What is left of it is not waited for.
+            let _ = channel.close(200, "done".into()).await;
+            Ok(records)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Log for RabbitLog {
+    fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+        let queue = self.queue(partition)?;
+        check_entries(&entries)?;
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.append_queue(&queue, entries).await
+    }
+
+    async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {
+        self.read_queue(&self.queue(partition)?, after, bytes_max).await
+    }
+
+    async fn holds(&self, partition: u32, position: Position) -> Result<bool> {
+        Ok(position <= self.bounds(partition).await?.tail)
+    }
+
+    async fn bounds(&self, partition: u32) -> Result<Bounds> {
+        let queue = self.queue(partition)?;
+        self.with(&queue, async |_, follower| {
+            follower.mark().await?;
+            Ok(Bounds { oldest: Position::START, tail: pack::behind(follower.tail()) })
+        })
+        .await
+    }
+
+    async fn trim(&self, partition: u32, _upto: Position) -> Result<()> {
+        self.queue(partition).map(drop)
+    }
+}

@@ -1,0 +1,263 @@
+//! Reads a stream as it grows, and tells where messages came to stand.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::StreamExt;
+use lapin::message::Delivery;
+use lapin::options::{BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer, PublisherConfirm};
+use tokio::sync::oneshot;
+use umbel_core::{Error, Result};
+
+/// Messages that are sent ahead of what was acknowledged.
+const AHEAD: u16 = 64;
+/// The header of a mark that says what the newest message with entries was, of all up to another one.
+const TAIL: &str = "tail";
+const UPTO: &str = "upto";
+
+pub(super) fn failed(doing: &str, error: &lapin::Error) -> Error {
+    Error::Retry(format!("{doing}: {error}"))
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It holds one entry.
+    One,
+    /// It holds many entries.
+    Many,
+    /// It holds none: somebody wanted to know how far the stream goes.
+    Mark,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::One => "one", // persisted, as all names here
+            Self::Many => "many",
+            Self::Mark => "mark",
+        }
+    }
+
+    pub(super) fn of(delivery: &Delivery) -> Result<Self> {
+        let name = delivery.properties.kind().as_ref().map(ShortString::as_str);
+        let kind = [Self::One, Self::Many, Self::Mark].into_iter().find(|kind| name == Some(kind.name()));
+        kind.ok_or_else(|| Error::Corrupt(format!("a message in {} that is not ours", delivery.routing_key)))
+    }
+}
+
+fn header(delivery: &Delivery, name: &str) -> Option<u64> {
+    match delivery.properties.headers().as_ref()?.inner().get(name)? {
+        AMQPValue::LongLongInt(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+/// The number of a message in its stream, from 1.
+pub(super) fn place_of(delivery: &Delivery) -> Result<u64> {
+    let offset = header(delivery, "x-stream-offset");
+    offset.map(|offset| offset + 1).ok_or_else(|| Error::Corrupt("a message without its offset".into()))
+}
+
+/// Where reading begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum From {
+    /// With what came last, and perhaps a little before.
+    Last,
+    /// With the message of this offset.
+    Offset(u64),
+}
+
+/// Reads a stream from a place on.
+pub(super) async fn consume(connection: &Connection, queue: &str, from: From) -> Result<(Channel, Consumer)> {
+    let doing = "cannot read a stream";
+    let begin = async {
+        let channel = connection.create_channel().await?;
+        channel.basic_qos(AHEAD, BasicQosOptions::default()).await?;
+        let from = match from {
+            From::Last => AMQPValue::LongString("last".into()),
+            From::Offset(offset) => AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX)),
+        };
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-stream-offset".into(), from);
+        let options = BasicConsumeOptions::default();
+        let consumer = channel.basic_consume(queue.into(), "umbel".into(), options, arguments).await?;
+        Ok((channel, consumer))
+    };
+    begin.await.map_err(|error| failed(doing, &error))
+}
+
+/// Follows one stream, and publishes to it.
+pub(super) struct Follower {
+    channel: Channel,
+    queue: String,
+    /// Tells this process's messages from those of others.
+    prefix: String,
+    count: AtomicU64,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    is_over: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The newest message with entries, if it is known.
+    tail: Option<u64>,
+    /// The newest message.
+    last: u64,
+    /// Who waits for which of their messages.
+    waiting: HashMap<String, oneshot::Sender<u64>>,
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn see(&self, delivery: &Delivery) -> Result<()> {
+        let place = place_of(delivery)?;
+        let kind = Kind::of(delivery)?;
+        let mut state = self.lock();
+        state.last = state.last.max(place);
+        let tail = match kind {
+            Kind::One | Kind::Many => Some(place),
+            // If something came between, whoever set the mark had not seen it.
+            Kind::Mark => header(delivery, TAIL).filter(|_| header(delivery, UPTO) == Some(place - 1)),
+        };
+        state.tail = state.tail.max(tail);
+        let id = delivery.properties.message_id().as_ref().map(ShortString::as_str);
+        if let Some(waiting) = id.and_then(|id| state.waiting.remove(id)) {
+            // Nobody may be waiting any more.
+            let _ = waiting.send(place);
+        }
+        Ok(())
+    }
+
+    /// Nobody will be told anything any more.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.lock().waiting.clear();
+    }
+}
+
+/// A message that is on its way.
+pub(super) struct Published {
+    confirm: PublisherConfirm,
+    seen: oneshot::Receiver<u64>,
+}
+
+impl Published {
+    /// Where it stands, once it is confirmed and was read back.
+    pub(super) async fn place(self) -> Result<u64> {
+        let doing = "cannot append";
+        match self.confirm.await.map_err(|error| failed(doing, &error))? {
+            Confirmation::Ack(None) => {}
+            _ => return Err(Error::Retry(format!("{doing}: RabbitMQ did not take it"))),
+        }
+        self.seen.await.map_err(|_| Error::Retry(format!("{doing}: the connection was lost")))
+    }
+}
+
+impl Follower {
+    /// Begins to follow, and finds out where the stream ends.
+    pub(super) async fn start(connection: &Connection, queue: &str) -> Result<Arc<Self>> {
+        let follower = Self::begin(connection, queue, From::Last).await?;
+        follower.mark().await?;
+        if follower.seen.lock().tail.is_some() {
+            return Ok(follower);
+        }
+        // What came last says nothing: all of it is read. The next one finds a mark that knows.
+        let follower = Self::begin(connection, queue, From::Offset(0)).await?;
+        follower.mark().await?;
+        follower.seen.lock().tail.get_or_insert(0);
+        follower.mark().await?;
+        Ok(follower)
+    }
+
+    async fn begin(connection: &Connection, queue: &str, from: From) -> Result<Arc<Self>> {
+        let (reading, mut consumer) = consume(connection, queue, from).await?;
+        let opened = async {
+            let channel = connection.create_channel().await?;
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            Ok(channel)
+        };
+        let channel = opened.await.map_err(|error| failed("cannot append", &error))?;
+        let seen = Arc::new(Seen::default());
+        let watched = Arc::downgrade(&seen);
+        tokio::spawn(async move {
+            while let Some(Ok(delivery)) = consumer.next().await {
+                let Some(seen) = watched.upgrade() else { break };
+                if seen.see(&delivery).is_err() || delivery.ack(Default::default()).await.is_err() {
+                    break;
+                }
+            }
+            if let Some(seen) = watched.upgrade() {
+                seen.end();
+            }
+            // It may be closed already.
+            let _ = reading.close(200, "done".into()).await;
+        });
+        let prefix = format!("{:032x}", fresh());
+        Ok(Arc::new(Self { channel, queue: queue.to_owned(), prefix, count: AtomicU64::new(0), seen }))
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        !self.seen.is_over.load(Ordering::SeqCst)
+    }
+
+    /// The newest message with entries that was seen; 0 if there is none.
+    pub(super) fn tail(&self) -> u64 {
+        self.seen.lock().tail.unwrap_or(0)
+    }
+
+    /// The newest message that was seen.
+    pub(super) fn last(&self) -> u64 {
+        self.seen.lock().last
+    }
+
+    /// Sends a message.
+    pub(super) async fn publish(&self, kind: Kind, payload: &[u8]) -> Result<Published> {
+        let id = format!("{}-{}", self.prefix, self.count.fetch_add(1, Ordering::Relaxed));
+        let (told, seen) = oneshot::channel();
+        let mut properties =
+            BasicProperties::default().with_message_id(id.as_str().into()).with_type(kind.name().into());
+        {
+            let mut state = self.seen.lock();
+            if let Some(tail) = state.tail.filter(|_| kind == Kind::Mark) {
+                let number = |number| AMQPValue::LongLongInt(i64::try_from(number).unwrap_or(i64::MAX));
+                let mut headers = FieldTable::default();
+                headers.insert(TAIL.into(), number(tail));
+                headers.insert(UPTO.into(), number(state.last));
+                properties = properties.with_headers(headers);
+            }
+            state.waiting.insert(id, told);
+        }
+        if !self.is_alive() {
+            return Err(Error::Retry("cannot append: the connection was lost".into()));
+        }
+        let options = BasicPublishOptions::default();
+        let sent =
+            self.channel.basic_publish("".into(), self.queue.as_str().into(), options, payload, properties);
+        let confirm = sent.await.map_err(|error| failed("cannot append", &error))?;
+        Ok(Published { confirm, seen })
+    }
+
+    /// Waits until all that is in the stream now was seen.
+    pub(super) async fn mark(&self) -> Result<()> {
+        self.publish(Kind::Mark, b"mark").await?.place().await.map(drop)
+    }
+}
+
+/// A number that no other process has.
+fn fresh() -> u128 {
+    use std::hash::{BuildHasher, RandomState};
+    let word = |number: u8| u128::from(RandomState::new().hash_one(number));
+    word(1) << 64 | word(2)
+}

@@ -1,0 +1,96 @@
+//! Real servers, as `cargo xtask services` left them: found, stopped, paused and started again.
+#![allow(dead_code, reason = "every test binary uses a part of it")]
+
+pub(crate) mod proxy;
+
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A server that tests may do anything to. Tests that do run one after another.
+pub(crate) struct Service {
+    pub(crate) name: &'static str,
+    folder: PathBuf,
+}
+
+/// The service of a name, or nothing where it is known to be missing.
+///
+/// # Panics
+/// When nobody started services, or, under CI, when just this one is missing.
+pub(crate) fn service(name: &'static str) -> Option<Service> {
+    let folder =
+        std::env::var("UMBEL_SERVICES").expect("cargo xtask services start, and what it says to export");
+    let folder = PathBuf::from(folder).join(name);
+    if folder.join("address").exists() {
+        return Some(Service { name, folder });
+    }
+    assert!(std::env::var_os("CI").is_none() || name == "kafka", "{name} is missing");
+    println!("{name} is NOT tested: it does not run here");
+    None
+}
+
+impl Service {
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.folder.join(file)).unwrap().trim().to_owned()
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.read("address")
+    }
+
+    /// User and password, where the server wants some.
+    pub(crate) fn login(&self) -> &'static str {
+        if self.name == "rabbitmq" { "guest:guest@" } else { "" }
+    }
+
+    pub(crate) fn version(&self) -> String {
+        self.read("version")
+    }
+
+    fn signal(&self, signal: &str) {
+        let group = format!("-{}", self.read("pid"));
+        Command::new("kill").args([signal, "--", &group]).status().unwrap();
+    }
+
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    /// Ends it at once, as a crash does.
+    pub(crate) fn kill(&self) {
+        self.signal("-KILL");
+        let end = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(self.address()).is_ok() {
+            assert!(Instant::now() < end, "{} does not end", self.name);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Starts it where it ended.
+    pub(crate) fn start(&self) {
+        assert!(Command::new("sh").arg(self.folder.join("start")).status().unwrap().success());
+        let end = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(self.address()).is_err() {
+            assert!(Instant::now() < end, "{} does not start", self.name);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A name that no test had before, also in an earlier run against the same server.
+pub(crate) fn fresh(what: &str) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+    format!("{what}-{time}-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A row of the table that `cargo xtask planes` prints.
+pub(crate) fn passed(service: &Service, plane: &str, case: &str, detail: impl std::fmt::Display) {
+    println!("PASSED|{}|{}|{plane}|{case}|{detail}", service.name, service.version());
+}

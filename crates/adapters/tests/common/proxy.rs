@@ -1,0 +1,72 @@
+//! A TCP proxy that can be told to swallow answers, and to cut.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+#[derive(Clone)]
+pub(crate) struct Proxy {
+    pub(crate) address: String,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    swallows: AtomicBool,
+    cut: Notify,
+}
+
+impl Proxy {
+    pub(crate) async fn start(server: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let state = Arc::new(State::default());
+        let proxy = Self { address, state: Arc::clone(&state) };
+        tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(client, server.clone(), Arc::clone(&state)));
+            }
+        });
+        proxy
+    }
+
+    /// From now on, nothing that the server says arrives.
+    pub(crate) fn swallow_answers(&self) {
+        self.state.swallows.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends all connections; new ones work as they should.
+    pub(crate) fn cut(&self) {
+        self.state.swallows.store(false, Ordering::SeqCst);
+        self.state.cut.notify_waiters();
+    }
+}
+
+async fn serve(client: TcpStream, server: String, state: Arc<State>) {
+    let cut = state.cut.notified();
+    let Ok(server) = TcpStream::connect(server).await else { return };
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let requests = tokio::io::copy(&mut from_client, &mut to_server);
+    let answers = async {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(length) = from_server.read(&mut buffer).await {
+            if length == 0 {
+                break;
+            }
+            if !state.swallows.load(Ordering::SeqCst) && to_client.write_all(&buffer[..length]).await.is_err()
+            {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        () = cut => {}
+        _ = requests => {}
+        () = answers => {}
+    }
+}

@@ -1,0 +1,294 @@
+//! Every log against its real server: the contract, crashes, pauses, and answers that never come.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::proxy::Proxy;
+use common::{Service, fresh, passed, service};
+use umbel_adapters::open_log;
+use umbel_core::budget::Budget;
+use umbel_core::definition::Definition;
+use umbel_core::entry::{Entry, Operation, Request};
+use umbel_core::fold::{Archived, Means, State};
+use umbel_core::log::{Log, Record, suite};
+use umbel_core::{Error, Position};
+use umbel_filter::{Family, Fingerprint, Hasher, Spec};
+
+const FILTER: u64 = 1;
+const SLOT: u16 = 0;
+const SESSION: u64 = 77;
+/// Entries of a batch.
+const BATCH: u64 = 5;
+
+async fn open(service: &Service, address: &str, name: &str, more: &str) -> Arc<dyn Log> {
+    let url = format!("{}://{}{address}/{name}?partitions=2{more}", service.name, service.login());
+    let opened = open_log(&url).await.unwrap();
+    println!("{}", opened.about);
+    opened.plane
+}
+
+fn key(number: u64) -> Fingerprint {
+    Hasher::new(Family::Murmur3, None).unwrap().fingerprint(&number.to_le_bytes())
+}
+
+fn add(sequence: u64) -> Bytes {
+    let request = Request { session: SESSION, sequence };
+    let operation = Operation::Add(vec![key(sequence)]);
+    Entry { filter: FILTER, slot: SLOT, request, operation }.encode().unwrap()
+}
+
+fn define() -> Bytes {
+    let definition = Definition::new("keys", Spec::counting(100_000, 0.001)).encode().unwrap();
+    let operation = Operation::Define(definition);
+    Entry { filter: FILTER, slot: SLOT, request: Request::default(), operation }.encode().unwrap()
+}
+
+/// One writer that tries every batch until it is acknowledged, as a client with a session does.
+struct Writer {
+    log: Arc<dyn Log>,
+    next: u64,
+    acknowledged: BTreeMap<Position, Bytes>,
+    failures: u64,
+}
+
+impl Writer {
+    async fn new(log: Arc<dyn Log>) -> Self {
+        log.append(0, vec![define()]).await.unwrap();
+        Self { log, next: 1, acknowledged: BTreeMap::new(), failures: 0 }
+    }
+
+    async fn batch(&mut self) {
+        let entries: Vec<_> = (self.next..self.next + BATCH).map(add).collect();
+        let end = Instant::now() + Duration::from_secs(90);
+        let positions = loop {
+            match self.log.append(0, entries.clone()).await {
+                Ok(positions) => break positions,
+                Err(Error::Retry(why)) => {
+                    assert!(Instant::now() < end, "it does not come back: {why}");
+                    self.failures += 1;
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let last = self.acknowledged.keys().last().copied().unwrap_or(Position::START);
+        assert!(positions[0] > last && positions.is_sorted(), "positions grow");
+        self.acknowledged.extend(positions.into_iter().zip(entries));
+        self.next += BATCH;
+    }
+
+    /// Everything acknowledged is read back where it was said to be, and folds to every key once.
+    async fn check(&self) -> String {
+        let read = at_last_read(&*self.log).await;
+        let found: BTreeMap<_, _> = read.iter().cloned().collect();
+        for (position, entry) in &self.acknowledged {
+            assert_eq!(found.get(position), Some(entry), "an acknowledged entry is not there");
+        }
+        let mut state = State::new(SLOT, 1, Means::new(Budget::new(u64::MAX)));
+        for (position, entry) in &read {
+            let record = Record { position: *position, entry: entry.clone() };
+            state.apply_record(&record, &Archived::none()).unwrap();
+        }
+        let held = state.shard(FILTER).unwrap().projection().unwrap().counts().held;
+        assert_eq!(held, self.next - 1, "every key has one effect");
+        let doubled = read.len() - 1 - self.acknowledged.len();
+        format!(
+            "{} acknowledged, {} failed appends, {doubled} doubled entries, {held} keys folded",
+            self.acknowledged.len(),
+            self.failures
+        )
+    }
+}
+
+async fn at_last_read(log: &dyn Log) -> Vec<(Position, Bytes)> {
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut all = Vec::new();
+    let mut after = Position::START;
+    loop {
+        match log.read(0, after, 1 << 16).await {
+            Ok(records) if records.is_empty() => return all,
+            Ok(records) => {
+                assert!(records[0].position > after);
+                all.extend(records.into_iter().map(|record| (record.position, record.entry)));
+                after = all.last().unwrap().0;
+            }
+            Err(Error::Retry(_)) if Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn contract(service: &Service) {
+    let name = fresh("suite");
+    let log = open(service, &service.address(), &name, "").await;
+    let begin = Instant::now();
+    suite::all(&*log).await;
+    // Who opens it later finds it as it is, and is told if it expects another number of partitions.
+    let again = open(service, &service.address(), &name, "").await;
+    assert_eq!(again.bounds(1).await.unwrap(), log.bounds(1).await.unwrap());
+    let url = format!("{}://{}{}/{name}?partitions=3", service.name, service.login(), service.address());
+    assert!(matches!(open_log(&url).await, Err(Error::Invalid(_))));
+    for case in suite::CASES {
+        passed(service, "log", case, format!("contract, all in {:.1} s", begin.elapsed().as_secs_f64()));
+    }
+}
+
+/// Several writers: each one's batches stand together and in order.
+async fn many_writers(service: &Service) {
+    let name = fresh("writers");
+    let mut tasks = Vec::new();
+    for writer in 0..4_u64 {
+        let log = open(service, &service.address(), &name, "").await;
+        tasks.push(tokio::spawn(async move {
+            for batch in 0..25_u64 {
+                let entry = |number: u64| Bytes::from(format!("{writer} {batch} {number}"));
+                log.append(0, (0..3).map(entry).collect()).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let log = open(service, &service.address(), &name, "").await;
+    let texts: Vec<_> = suite::read_all(&*log, 0, Position::START)
+        .await
+        .into_iter()
+        .map(|(_, entry)| String::from_utf8(entry.to_vec()).unwrap())
+        .collect();
+    assert_eq!(texts.len(), 300);
+    let mut next = [0; 4];
+    for batch in texts.chunks(3) {
+        let writer: usize = batch[0].split(' ').next().unwrap().parse().unwrap();
+        for (number, text) in batch.iter().enumerate() {
+            assert_eq!(*text, format!("{writer} {} {number}", next[writer]));
+        }
+        next[writer] += 1;
+    }
+    passed(service, "log", "writers at once", "4 writers, 100 batches of 3 stand together");
+}
+
+/// The server crashes while somebody writes, again and again.
+async fn restarts(service: &Service) {
+    let log = open(service, &service.address(), &fresh("restart"), "&timeout_ms=2000").await;
+    let mut writer = Writer::new(log).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let written = Arc::new(AtomicU64::new(0));
+    let task = tokio::spawn({
+        let (stop, written) = (Arc::clone(&stop), Arc::clone(&written));
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                writer.batch().await;
+                written.fetch_add(1, Ordering::Relaxed);
+            }
+            writer
+        }
+    });
+    for _ in 0..3 {
+        let goal = written.load(Ordering::Relaxed) + 50;
+        while written.load(Ordering::Relaxed) < goal && !task.is_finished() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tokio::task::block_in_place(|| {
+            service.kill();
+            service.start();
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::Relaxed);
+    let writer = task.await.unwrap();
+    let said = writer.check().await;
+    assert!(writer.failures > 0, "no append met a crash");
+    passed(service, "log", "restarts", format!("3 kills: {said}"));
+}
+
+/// The server stops answering; appends say so in time, and what they sent may come into the log later.
+async fn pauses(service: &Service, length: Duration) {
+    let log = open(service, &service.address(), &fresh("pause"), "&timeout_ms=1500").await;
+    let mut writer = Writer::new(log).await;
+    for _ in 0..20 {
+        writer.batch().await;
+    }
+    service.pause();
+    let begin = Instant::now();
+    let outcome = writer.log.append(0, (writer.next..writer.next + BATCH).map(add).collect()).await;
+    let took = begin.elapsed();
+    tokio::time::sleep(length.saturating_sub(took)).await;
+    service.resume();
+    assert!(matches!(outcome, Err(Error::Retry(_))), "{outcome:?}");
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    for _ in 0..20 {
+        writer.batch().await;
+    }
+    let said = writer.check().await;
+    passed(service, "log", "pause", format!("{} s: {said}", length.as_secs()));
+}
+
+/// The connection is cut after an append was sent and before it is answered.
+async fn cuts(service: &Service) {
+    let proxy = Proxy::start(service.address()).await;
+    let log = open(service, &proxy.address, &fresh("cut"), "&timeout_ms=2000").await;
+    let mut writer = Writer::new(log).await;
+    for _ in 0..8 {
+        for _ in 0..5 {
+            writer.batch().await;
+        }
+        // Answers are held back from now on; what is sent arrives. Then the connection is gone.
+        proxy.swallow_answers();
+        let cutter = tokio::spawn({
+            let proxy = proxy.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                proxy.cut();
+            }
+        });
+        writer.batch().await;
+        cutter.await.unwrap();
+    }
+    let said = writer.check().await;
+    assert!(writer.failures >= 8, "an append was answered through a connection that gave no answers");
+    passed(service, "log", "cut before the answer", format!("8 cuts: {said}"));
+}
+
+macro_rules! logs {
+    ($($name:ident),*) => {$(
+        mod $name {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[ignore = "needs real servers; `cargo xtask planes` starts them"]
+            async fn keeps_the_contract() {
+                let Some(service) = service(stringify!($name)) else { return };
+                contract(&service).await;
+                many_writers(&service).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[ignore = "needs real servers; `cargo xtask planes` starts them"]
+            async fn survives_faults() {
+                let Some(service) = service(stringify!($name)) else { return };
+                // Kafka's clients go to the address that the broker names, past any proxy.
+                if service.name != "kafka" {
+                    cuts(&service).await;
+                }
+                restarts(&service).await;
+                pauses(&service, Duration::from_secs(5)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[ignore = "needs real servers; `cargo xtask planes` starts them"]
+            async fn survives_a_long_pause() {
+                let Some(service) = service(stringify!($name)) else { return };
+                pauses(&service, Duration::from_secs(30)).await;
+            }
+        }
+    )*};
+}
+
+logs!(kafka, nats, rabbitmq, redis);

@@ -1,0 +1,254 @@
+//! Every registry against its real server: the contract, sessions that are lost, watches with gaps, locks.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{Service, fresh, passed, service};
+use umbel_adapters::open_registry;
+use umbel_core::Error;
+use umbel_core::registry::lock::{self, Fence};
+use umbel_core::registry::{Change, Expected, Lease, Registry, suite};
+
+async fn open(service: &Service, prefix: &str) -> Arc<dyn Registry> {
+    let url = format!("{}://{}/{prefix}?timeout_ms=2000", service.name, service.address());
+    let opened = open_registry(&url).await.unwrap();
+    println!("{}", opened.about);
+    opened.plane
+}
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// What a call comes to when the server is back: it may be away for a while, but must not be needed to be opened again.
+async fn at_last<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
+    let end = Instant::now() + Duration::from_secs(40);
+    loop {
+        match call().await {
+            Ok(answer) => return answer,
+            Err(Error::Retry(_)) if Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn contract(service: &Service) {
+    let registry = open(service, &fresh("suite")).await;
+    let begin = Instant::now();
+    suite::all(registry, &|time| Box::pin(tokio::time::sleep(time))).await;
+    for case in suite::CASES {
+        passed(service, "registry", case, format!("contract, all in {:.1} s", begin.elapsed().as_secs_f64()));
+    }
+}
+
+/// Values and versions are there after a crash of the server, and a session goes on or is known to be over.
+async fn restarts(service: &Service) {
+    let registry = open(service, &fresh("restart")).await;
+    let mut newest = 0;
+    for round in 0..3 {
+        let lease = at_last(async || registry.grant(Duration::from_secs(5)).await).await;
+        let name = format!("name/{round}");
+        let Change::Done(version) =
+            at_last(async || registry.put(&name, bytes("kept"), Expected::Anything, None).await).await
+        else {
+            panic!("a conflict")
+        };
+        assert!(version > newest, "revisions grow across restarts");
+        newest = version;
+        at_last(async || registry.put("leased", bytes("x"), Expected::Anything, Some(lease)).await).await;
+        service.kill();
+        let away = registry.get(&name).await;
+        assert!(matches!(away, Err(Error::Retry(_))), "{away:?}");
+        service.start();
+        let held = at_last(async || registry.get(&name).await).await.expect("it was acknowledged");
+        assert_eq!((held.value, held.version), (bytes("kept"), version));
+        let alive = at_last(async || registry.keep_alive(lease).await).await;
+        let leased = at_last(async || registry.get("leased").await).await;
+        // A lease that is said to be alive has its names. If it is over, they may take a moment to go.
+        assert!(!alive || leased.is_some());
+        at_last(async || registry.revoke(lease).await).await;
+    }
+    let listed = at_last(async || registry.list("name/").await).await;
+    assert!(listed.entries.len() == 3 && listed.revision >= newest);
+    passed(service, "registry", "restarts", "3 kills, 3 values kept, versions grow");
+}
+
+/// Somebody waits for a change while the server crashes; the change comes from another client, right after that.
+async fn watch_gaps(service: &Service) {
+    let prefix = fresh("gap");
+    let (one, other) = (open(service, &prefix).await, open(service, &prefix).await);
+    for round in 0..3 {
+        let before = at_last(async || one.list("w/").await).await.revision;
+        let waiting = tokio::spawn({
+            let one = Arc::clone(&one);
+            async move {
+                let mut calls = 0;
+                loop {
+                    calls += 1;
+                    // A hint may come without a change: the listing tells, and the same revision is waited for again.
+                    if one.changed("w/", before).await.is_ok()
+                        && let Ok(listing) = one.list("w/").await
+                        && listing.revision > before
+                        && listing.entries.len() == round + 1
+                    {
+                        return calls;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!waiting.is_finished());
+        service.kill();
+        service.start();
+        let name = format!("w/{round}");
+        at_last(async || other.put(&name, bytes("x"), Expected::Anything, None).await).await;
+        let calls = tokio::time::timeout(Duration::from_secs(40), waiting).await.expect("in time").unwrap();
+        println!("{}: noticed after {calls} calls", service.name);
+    }
+    passed(service, "registry", "watch gaps", "3 of 3 changes noticed");
+}
+
+/// A server that does not answer is an error that says to try again, in time; later all goes on.
+async fn pauses(service: &Service) {
+    let registry = open(service, &fresh("pause")).await;
+    let Change::Done(version) = registry.put("a", bytes("1"), Expected::Absent, None).await.unwrap() else {
+        panic!("a conflict")
+    };
+    service.pause();
+    let begin = Instant::now();
+    let outcomes = [registry.get("a").await.map(drop), registry.list("").await.map(drop)];
+    let took = begin.elapsed();
+    service.resume();
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Err(Error::Retry(_)))), "{outcomes:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    let held = at_last(async || registry.get("a").await).await.unwrap();
+    assert_eq!(held.version, version);
+    passed(service, "registry", "pause", format!("told to retry in {:.1} s", took.as_secs_f64() / 2.0));
+}
+
+/// A holder that sleeps past its lease, and one that comes after it: both never pass.
+async fn locks(service: &Service) {
+    let prefix = fresh("lock");
+    let (one, other) = (open(service, &prefix).await, open(service, &prefix).await);
+    let grant = async |registry: &dyn Registry| registry.grant(Duration::from_secs(2)).await.unwrap();
+    let fence = Fence::default();
+    let early = lock::acquire(&*one, "lock", bytes("one"), grant(&*one).await).await.unwrap().unwrap();
+    assert!(fence.passes(early.number));
+    let lease = other.grant(Duration::from_secs(30)).await;
+    // ZooKeeper with short ticks has no leases of that length.
+    let lease = match lease {
+        Ok(lease) => lease,
+        Err(_) => other.grant(Duration::from_secs(8)).await.unwrap(),
+    };
+    assert_eq!(lock::acquire(&*other, "lock", bytes("other"), lease).await.unwrap(), None);
+    let end = Instant::now() + Duration::from_secs(12);
+    let late = loop {
+        assert!(other.keep_alive(lease).await.unwrap());
+        if let Some(late) = lock::acquire(&*other, "lock", bytes("other"), lease).await.unwrap() {
+            break late;
+        }
+        assert!(Instant::now() < end, "the lease of the first does not end");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert!(late.number > early.number && fence.passes(late.number));
+    assert!(!fence.passes(early.number), "the one that slept comes too late");
+    lock::release(&*one, &early).await.unwrap();
+    assert!(other.get("lock").await.unwrap().is_some(), "it cannot release what it does not have");
+    lock::release(&*other, &late).await.unwrap();
+    other.revoke(lease).await.unwrap();
+
+    // Many who want it at once: the guarded value is changed by one at a time.
+    let fence = Arc::new(Fence::default());
+    let guarded = Arc::new(std::sync::Mutex::new((0_u64, 0_u64)));
+    let mut tasks = Vec::new();
+    for task in 0..4 {
+        let registry = if task % 2 == 0 { Arc::clone(&one) } else { Arc::clone(&other) };
+        let (fence, guarded) = (Arc::clone(&fence), Arc::clone(&guarded));
+        tasks.push(tokio::spawn(async move {
+            let lease = registry.grant(Duration::from_secs(8)).await.unwrap();
+            let mut turns = 0;
+            while turns < 10 {
+                assert!(registry.keep_alive(lease).await.unwrap());
+                let owner = bytes(&format!("{task}"));
+                let Some(held) = lock::acquire(&*registry, "many", owner, lease).await.unwrap() else {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    continue;
+                };
+                assert!(fence.passes(held.number));
+                {
+                    let mut guarded = guarded.lock().unwrap();
+                    assert!(held.number > guarded.0, "numbers grow from holder to holder");
+                    *guarded = (held.number, guarded.1 + 1);
+                }
+                lock::release(&*registry, &held).await.unwrap();
+                turns += 1;
+            }
+            registry.revoke(lease).await.unwrap();
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(guarded.lock().unwrap().1, 40);
+    passed(service, "registry", "locks", "a late holder is refused; 40 turns of 4 holders");
+}
+
+/// Names of every kind, more than fit into one answer.
+async fn many_names(service: &Service) {
+    let registry = open(service, &fresh("many")).await;
+    let odd = ["a.b", "ä/ö", " ", "%2F", "..", ".", "/", "a//b", "ZZ\u{1}"];
+    let mut names: Vec<String> = (0..200).map(|number| format!("n/{number:03}")).collect();
+    names.extend(odd.iter().map(|name| (*name).to_owned()));
+    for name in &names {
+        registry.put(name, bytes(name), Expected::Absent, None).await.unwrap();
+    }
+    names.sort();
+    let listed = registry.list("").await.unwrap();
+    let found: Vec<_> = listed.entries.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(found, names);
+    assert!(listed.entries.iter().all(|(name, held)| held.value == bytes(name)));
+    assert_eq!(registry.list("n/1").await.unwrap().entries.len(), 100);
+    let unknown = registry.put("late", Bytes::new(), Expected::Anything, Some(Lease(7))).await;
+    assert!(matches!(unknown, Err(Error::Invalid(_))), "{unknown:?}");
+    passed(service, "registry", "many names", format!("{} names", names.len()));
+}
+
+macro_rules! registries {
+    ($($name:ident),*) => {$(
+        mod $name {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[ignore = "needs real servers; `cargo xtask planes` starts them"]
+            async fn keeps_the_contract() {
+                let Some(service) = service(stringify!($name)) else { return };
+                contract(&service).await;
+                many_names(&service).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[ignore = "needs real servers; `cargo xtask planes` starts them"]
+            async fn survives_faults() {
+                let Some(service) = service(stringify!($name)) else { return };
+                restarts(&service).await;
+                watch_gaps(&service).await;
+                pauses(&service).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[ignore = "needs real servers; `cargo xtask planes` starts them"]
+            async fn locks_are_fenced() {
+                let Some(service) = service(stringify!($name)) else { return };
+                locks(&service).await;
+            }
+        }
+    )*};
+}
+
+registries!(etcd, redis, zookeeper);

