@@ -230,20 +230,26 @@ impl VersionLayer {
         if ChunkId::of(chunk) != *id {
             return Err(wrong(&format!("its bytes are not those of {id}")));
         }
-        let mut fields = Fields::new(chunk, "a chunk of a version");
-        let first = number * CHUNK_BLOCKS;
-        for block in first..filter.blocks().min(first + CHUNK_BLOCKS) {
-            let content = take_bytes(&mut fields)?;
-            if !content.is_empty() {
-                filter.load_block(block, content).map_err(|error| wrong(&error.to_string()))?;
-            }
-        }
-        fields.end()
+        load(filter, number, chunk)
     }
 }
 
+/// Puts a chunk into an array, whatever its name.
+pub(crate) fn load(filter: &mut Filter, number: usize, chunk: &[u8]) -> Result<()> {
+    let wrong = |why: &str| Error::Corrupt(format!("chunk {number} of a version: {why}"));
+    let mut fields = Fields::new(chunk, "a chunk of a version");
+    let first = number * CHUNK_BLOCKS;
+    for block in first..filter.blocks().min(first + CHUNK_BLOCKS) {
+        let content = take_bytes(&mut fields)?;
+        if !content.is_empty() {
+            filter.load_block(block, content).map_err(|error| wrong(&error.to_string()))?;
+        }
+    }
+    fields.end()
+}
+
 /// The chunk of some blocks; none if all are of zeros. Those of zeros stand in it without their bytes.
-pub(crate) fn chunk(blocks: &[Vec<u8>]) -> Option<(ChunkId, Bytes)> {
+pub(crate) fn chunk(blocks: &[Vec<u8>]) -> Option<Bytes> {
     let content = |block: &Vec<u8>| block.iter().any(|byte| *byte != 0);
     if !blocks.iter().any(content) {
         return None;
@@ -252,5 +258,5 @@ pub(crate) fn chunk(blocks: &[Vec<u8>]) -> Option<(ChunkId, Bytes)> {
     for block in blocks {
         put_bytes(&mut bytes, if content(block) { block } else { &[] });
     }
-    Some((ChunkId::of(&bytes), bytes.into()))
+    Some(bytes.into())
 }

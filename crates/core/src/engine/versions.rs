@@ -281,7 +281,8 @@ impl Shared {
             true
         };
         read_blocks(&*self.blobs, &placed, take).await?;
-        let Some((id, bytes)) = chunk(&blocks) else { return Ok(None) };
+        let Some(bytes) = chunk(&blocks) else { return Ok(None) };
+        let id = ChunkId::of(&bytes);
         if !known.is_there(id) {
             let path = Path::from(chunk_name(id));
             let is_there = self.blobs.head(&path).await.is_ok_and(|there| there.size == bytes.len() as u64);
