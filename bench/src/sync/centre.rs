@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::runtime::Runtime;
 use umbel_client::Server as Api;
+use umbel_core::definition::Growth;
 use umbel_core::disk::{Disk, RealDisk};
 use umbel_core::engine::{Engine, Handle, NewFilter, Settings};
 use umbel_core::log;
@@ -37,9 +38,12 @@ impl Centre {
         let builder = builder.in_folder(&disk, &folder, &log::Settings::new(&folder))?;
         let engine = runtime.block_on(builder.open())?;
         engine.start()?;
-        let filter = runtime.block_on(engine.create(NewFilter::new(FILTER, spec)))?;
+        // It is to become as full as it was made for, and not larger.
+        let new = NewFilter { growth: Growth::Fixed, ..NewFilter::new(FILTER, spec) };
+        let filter = runtime.block_on(engine.create(new))?;
         // Whoever waits for versions is to wait for them and not for the pause between two.
-        let config = Config { publish_interval: Duration::from_millis(50), ..Config::default() };
+        let mut config = Config::default();
+        config.publish_interval = Duration::from_millis(50);
         let node = Arc::new(Node::new(engine, config, 1)?);
         let chores = Chores::start(&[([127, 0, 0, 1], 0).into()])?;
         chores.watch(&node, None);
@@ -69,8 +73,8 @@ impl Centre {
     /// Lets all strong replicas switch to what there is.
     pub(super) fn switch(&self) -> Result<(), Box<dyn Error>> {
         let api = Api::new(&self.url(), None)?;
-        let switched = api.post(Api::path(FILTER, "switch"), &json!({}), Duration::from_secs(60));
-        self.runtime.block_on(switched)?;
+        let body = json!({});
+        self.runtime.block_on(api.post(Api::path(FILTER, "switch"), &body, Duration::from_secs(60)))?;
         Ok(())
     }
 }

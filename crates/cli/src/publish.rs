@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     filter: String,
     #[command(flatten)]
     remote: Remote,
-    /// All strong replicas switch to it together, once a majority has it
+    /// All strong replicas switch to it together, once a majority has it; it is pinned, and pull and notify follow the pin
     #[arg(long)]
     strong: bool,
     /// A majority of those with this label is enough; may be given several times

@@ -65,9 +65,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         }
         output.flush()?;
     }
-    while arguments.stay {
-        std::thread::sleep(Duration::from_secs(5));
-        eprintln!("{}", describe(&replica));
+    if arguments.stay {
+        loop {
+            std::thread::sleep(Duration::from_secs(5));
+            eprintln!("{}", describe(&replica));
+        }
     }
     finish(&replica, arguments)
 }

@@ -136,9 +136,9 @@ async fn begin(start: &Start) -> Result<ExitCode, Box<dyn Error>> {
         return follow(&server, &start.filter, true, start.json).await;
     }
     if start.json {
-        println!("{begun}")
+        println!("{begun}");
     } else {
-        show(&begun)
+        show(&begun);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -43,7 +43,8 @@ async fn a_restart_needs_no_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_files_are_thrown_away_and_fetched_again() {
-    let damages: [(&str, fn(&mut Vec<u8>)); 6] = [
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 6] = [
         ("chunks", |bytes| bytes[100] ^= 1),
         ("chunks", Vec::clear),
         ("current.version", |bytes| bytes[40] ^= 1),
