@@ -56,6 +56,17 @@ impl Service {
 
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
+        // The signal has to reach every thread: until then, one of them may still answer.
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.read("pid")));
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default();
+            status.lines().any(|line| line.starts_with("State:\tT"))
+        };
+        let end = Instant::now() + Duration::from_secs(5);
+        while !std::fs::read_dir(&tasks).unwrap().all(is_stopped) {
+            assert!(Instant::now() < end, "{} does not pause", self.name);
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub(crate) fn resume(&self) {
