@@ -56,6 +56,8 @@ pub(crate) struct Orders {
 
 #[derive(Clone, Deserialize)]
 struct Probes {
+    /// Which rollout asks.
+    id: u64,
     #[serde(default)]
     present: Vec<String>,
     #[serde(default)]
@@ -65,6 +67,7 @@ struct Probes {
 /// What they said.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Probed {
+    id: u64,
     version: u64,
     missing: u64,
     unexpected: u64,
@@ -124,5 +127,5 @@ fn probe(shared: &Shared, probes: &Probes) -> Option<Probed> {
     let has = |key: &String| live.copy.contains(live.copy.hasher().fingerprint(key.as_bytes()));
     let missing = probes.present.iter().filter(|key| !has(key)).count() as u64;
     let unexpected = probes.absent.iter().filter(|key| has(key)).count() as u64;
-    Some(Probed { version: live.number(), missing, unexpected })
+    Some(Probed { id: probes.id, version: live.number(), missing, unexpected })
 }

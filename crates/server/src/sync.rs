@@ -24,7 +24,7 @@ use crate::node::{Node, unix_time};
 pub(crate) use notices::{Event, Notice, Notices};
 use replicas::LEASE;
 pub(crate) use replicas::{Beat, Known, Replicas};
-use rollout::Plan;
+use rollout::Rollout;
 
 /// What the server knows of copies elsewhere.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ pub(crate) struct Orders {
     /// How long a strong replica may answer, from when it asked.
     pub(crate) lease_ms: u64,
     /// Probe keys, if there are some to be tried.
-    pub(crate) probes: Option<Plan>,
+    pub(crate) probes: Option<Rollout>,
     /// Other replicas that give chunks.
     pub(crate) peers: Vec<String>,
 }
@@ -95,8 +95,8 @@ pub(crate) async fn heard(node: &Node, filter: &Handle, id: &str, beat: Beat) ->
         return Ok(Orders { told, lease_ms, probes: None, peers });
     }
     Ok(match rollout::tell(node, filter, id).await? {
-        Some((serve, plan)) => {
-            Orders { told: Told { serve, stage: None }, lease_ms: 0, probes: Some(plan), peers }
+        Some((serve, rollout)) => {
+            Orders { told: Told { serve, stage: None }, lease_ms: 0, probes: Some(rollout), peers }
         }
         None => {
             let serve = node.releases.pinned(filter).await?;

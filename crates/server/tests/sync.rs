@@ -355,7 +355,7 @@ fn a_rollout_goes_group_by_group_and_back() {
             } else {
                 version.digest().to_string()
             };
-            let probed = json!({ "version": serve, "missing": 0, "unexpected": 0 });
+            let probed = json!({ "id": orders["probes"]["id"].as_u64().unwrap_or(0), "version": serve, "missing": 0, "unexpected": 0 });
             let says = json!({ "labels": labels, "version": serve, "digest": digest, "probed": probed });
             replica.beat(says);
             told.push(serve);

@@ -31,8 +31,10 @@ pub(super) async fn heartbeat(
     let beat: Beat = super::json(request).await?;
     let _: Token = beat.token.parse()?;
     let orders = heard(&caller.node, &filter, &id, beat).await?;
-    let probes =
-        orders.probes.map(|plan| json!({ "present": plan.probe_present, "absent": plan.probe_absent }));
+    let probes = orders.probes.map(|rollout| {
+        let plan = rollout.plan;
+        json!({ "id": rollout.began_ms, "present": plan.probe_present, "absent": plan.probe_absent })
+    });
     Ok(Json(json!({
         "serve": orders.told.serve,
         "stage": orders.told.stage,

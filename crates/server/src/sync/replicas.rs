@@ -59,6 +59,8 @@ pub(crate) struct Beat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Probed {
+    /// Which rollout's keys they were.
+    pub(crate) id: u64,
     pub(crate) version: u64,
     pub(crate) missing: u64,
     pub(crate) unexpected: u64,

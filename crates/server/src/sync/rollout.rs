@@ -178,7 +178,9 @@ impl Rollout {
         if self.plan.probe_present.is_empty() && self.plan.probe_absent.is_empty() {
             return Health::Well;
         }
-        let Some(probed) = beat.probed.filter(|probed| probed.version == self.target) else {
+        let Some(probed) =
+            beat.probed.filter(|probed| probed.id == self.began_ms && probed.version == self.target)
+        else {
             return Health::Waits;
         };
         // Three standard deviations more than the error rate lets expect.
@@ -385,12 +387,16 @@ async fn step(node: &Node, filter: &Handle) -> Result<bool, Trouble> {
     Ok(next.state == State::Running || !went)
 }
 
-/// What a replica is told by a rollout, if one is running: what to serve, and the plan with its probe keys.
-pub(super) async fn tell(node: &Node, filter: u64, id: &str) -> Result<Option<(Option<u64>, Plan)>, Trouble> {
+/// What a replica is told by a rollout, if one is running: what to serve, and the rollout with its probe keys.
+pub(super) async fn tell(
+    node: &Node,
+    filter: u64,
+    id: &str,
+) -> Result<Option<(Option<u64>, Rollout)>, Trouble> {
     let Some((rollout, _)) = read(node, filter).await? else { return Ok(None) };
     if rollout.state != State::Running {
         return Ok(None);
     }
     let all = node.sync.replicas.of(filter, node.now());
-    Ok(Some((rollout.serves(id, &all), rollout.plan)))
+    Ok(Some((rollout.serves(id, &all), rollout)))
 }
