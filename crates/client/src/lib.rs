@@ -7,7 +7,7 @@
 //! use umbel_client::{Answer, Options, Replica, Strategy};
 //!
 //! # async fn example() -> umbel_client::Result<()> {
-//! let options = Options::new("http://127.0.0.1:8080", "urls", Strategy::delta())
+//! let options = Options::new("http://127.0.0.1:6381", "urls", Strategy::delta())
 //!     .folder("/var/lib/app/urls") // the copy, its position and unsent keys survive a restart
 //!     .stale_after(Duration::from_secs(30)); // cut off for longer, it does not say "absent" any more
 //! let replica = Replica::open(options).await?;
