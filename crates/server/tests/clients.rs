@@ -72,6 +72,11 @@ fn kills_in_both_forms() {
     assert_eq!(me.ask("CLIENT KILL MAXAGE 1000"), ":0\r\n");
     assert_eq!(me.ask("CLIENT KILL USER default TYPE normal"), ":1\r\n");
     assert!(one.is_closed());
+    assert_eq!(me.ask("ACL SETUSER other on >secret +@all ~*"), "+OK\r\n");
+    let (mut one, _) = connect();
+    assert_eq!(one.ask("AUTH other secret"), "+OK\r\n");
+    assert_eq!(me.ask("CLIENT KILL USER other"), ":1\r\n");
+    assert!(one.is_closed());
     for (line, error) in [
         ("CLIENT KILL ID a", "client-id should be greater than 0"),
         ("CLIENT KILL ID 0", "client-id should be greater than 0"),

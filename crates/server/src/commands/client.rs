@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::arguments::{Words, integer, is};
 use super::connection::plain;
 use super::{Outcome, SYNTAX, help};
-use crate::acl::DEFAULT;
+use crate::acl::Acl;
 use crate::clients::Client;
 use crate::pause::What;
 use crate::resp::Command;
@@ -192,7 +192,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn parse(command: Command<'_>) -> Outcome<Self> {
+    fn parse(command: Command<'_>, acl: &Acl) -> Outcome<Self> {
         let mut chosen = Self { skips_me: true, ..Self::default() };
         let mut words = Words::from(command, 2);
         while let Some(option) = words.next() {
@@ -211,8 +211,9 @@ impl Chosen {
             } else if is(option, "LADDR") {
                 chosen.local_address = Some(value.to_vec());
             } else if is(option, "USER") {
-                if !is_user(value) {
-                    return Err(format!("ERR No such user '{}'", String::from_utf8_lossy(value)).into());
+                let name = String::from_utf8_lossy(value);
+                if acl.user(&name).is_none() {
+                    return Err(format!("ERR No such user '{name}'").into());
                 }
                 chosen.user = Some(value.to_vec());
             } else if is(option, "SKIPME") {
@@ -228,11 +229,13 @@ impl Chosen {
         Ok(chosen)
     }
 
+    /// Whether this one is to end. One that ends already is not killed a second time.
     fn has(&self, client: &Client, me: &Arc<Client>, now: Instant) -> bool {
         let is = |wanted: &Option<Vec<u8>>, text: &str| {
             wanted.as_ref().is_none_or(|wanted| wanted == text.as_bytes())
         };
-        self.id.is_none_or(|id| id == client.id)
+        !client.is_killed()
+            && self.id.is_none_or(|id| id == client.id)
             && is(&self.address, &client.address.to_string())
             && is(&self.local_address, &client.local_address.to_string())
             && is(&self.user, &client.about().user)
@@ -242,11 +245,6 @@ impl Chosen {
     }
 }
 
-/// Whether there is a user of that name. The list of users plugs in here.
-fn is_user(name: &[u8]) -> bool {
-    name == DEFAULT.as_bytes()
-}
-
 /// `CLIENT KILL address`, `CLIENT KILL option value...`
 pub(crate) fn kill(session: &mut Session, command: Command<'_>) -> Outcome {
     let is_old = command.len() == 3;
@@ -254,7 +252,7 @@ pub(crate) fn kill(session: &mut Session, command: Command<'_>) -> Outcome {
         let address = Some(command.get(2).to_vec());
         Chosen { address, ..Chosen::default() }
     } else {
-        Chosen::parse(command)?
+        Chosen::parse(command, &session.node.acl)?
     };
     let now = session.node.now();
     let mut killed = 0;
