@@ -48,7 +48,13 @@ impl Error {
 
     /// Whether the feed does not go back so far.
     pub(crate) fn is_trimmed(&self) -> bool {
-        matches!(self, Self::Refused { status: 410, .. })
+        matches!(self, Self::Refused { status: 410, code, .. } if code == "trimmed")
+    }
+
+    /// Whether the server itself said that this request will never be done.
+    pub(crate) fn is_final(&self) -> bool {
+        let codes = ["invalid", "conflict", "too_large"];
+        matches!(self, Self::Refused { status: 400 | 409 | 413, code, .. } if codes.contains(&&**code))
     }
 
     /// Whether another server may do better.

@@ -67,6 +67,11 @@ pub(crate) async fn version(
         let digest = digest.unwrap_or_else(|| "nothing".to_owned());
         return Err(Error::Corrupt(format!("a version's digest is {found}; the server announced {digest}")));
     }
+    if let Wanted::Number(number) = wanted
+        && version.number != *number
+    {
+        return Err(Error::Corrupt(format!("version {} came where {number} was asked for", version.number)));
+    }
     let same = known.is_some_and(|live| live.copy.version() == &version);
     Ok((!same).then_some(version))
 }

@@ -13,9 +13,15 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout, timeout_at};
+use umbel_core::seal;
 
 use crate::limits::{CONNECT_TIMEOUT, HEAD_TIMEOUT, JSON_BYTES_MAX, STALL_TIMEOUT};
 use crate::{Error, Result};
+
+/// The checksum of a question, and that of its answer.
+const SUM: HeaderName = HeaderName::from_static("umbel-sum");
+/// The code of a refusal that is not known to be the server's own.
+const NOBODYS: &str = "http";
 
 /// Where a server or a peer is: the part of an address before the path of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +82,12 @@ impl Ask {
         let head = vec![(hyper::header::CONTENT_TYPE, HeaderValue::from_static(kind))];
         Self { method, head, body, ..Self::get(path) }
     }
+
+    /// What stands for all of it.
+    fn sum(&self) -> String {
+        let (path, query) = self.path.split_once('?').unwrap_or((&self.path, ""));
+        seal::of_question(self.method.as_str(), path, query, &self.body)
+    }
 }
 
 /// Sends requests over connections that stay.
@@ -112,6 +124,8 @@ impl Http {
         for (name, value) in &ask.head {
             request = request.header(name, value);
         }
+        let sum = ask.sum();
+        request = request.header(SUM, &sum);
         // Only servers that the user named see the token; peers are named by others.
         if let Some(token) = self.token.as_ref().filter(|_| trusted) {
             request = request.header(AUTHORIZATION, token);
@@ -124,7 +138,7 @@ impl Http {
         };
         let (head, body) = answer.into_parts();
         let (base, heard) = (base.clone(), Instant::now());
-        let reply = Reply { status: head.status, head: head.headers, body, base, heard };
+        let reply = Reply { status: head.status, head: head.headers, body, base, heard, sum };
         if reply.status.is_success() || reply.status == StatusCode::NOT_MODIFIED {
             return Ok(reply);
         }
@@ -152,6 +166,8 @@ pub(crate) struct Reply {
     base: Base,
     /// When something last came.
     heard: Instant,
+    /// The checksum of the question.
+    sum: String,
 }
 
 #[derive(Deserialize)]
@@ -208,19 +224,30 @@ impl Reply {
         Ok(whole.freeze())
     }
 
-    /// The body as JSON.
+    /// The body as JSON, if it is what the server said to this question and to no other.
     pub(crate) async fn json<T: for<'a> Deserialize<'a>>(self) -> Result<T> {
-        let base = self.base.clone();
+        let (base, status, question) = (self.base.clone(), self.status.as_u16(), self.sum.clone());
+        let told = self.field(SUM.as_str()).map(str::to_owned);
         let bytes = self.bytes(JSON_BYTES_MAX).await?;
+        let found = seal::of_answer(&question, status, &bytes);
+        match told {
+            Some(told) if told == found => {}
+            Some(told) => {
+                let why = format!("its checksum is {found}, not {told}");
+                return Err(Error::Corrupt(format!("{base}: an answer was damaged on the way: {why}")));
+            }
+            None => return Err(Error::Corrupt(format!("{base}: an answer without a checksum"))),
+        }
         serde_json::from_slice(&bytes).map_err(|error| Error::Corrupt(format!("{base}: an answer: {error}")))
     }
 
     async fn refusal(self) -> Error {
         let (status, base) = (self.status.as_u16(), self.base.clone());
         let told = match self.json::<Refusal>().await {
+            Ok(told) if told.error.code == "damaged" => return Error::Corrupt(told.error.message),
             Ok(told) => told.error,
-            // Something in between that is no Umbel server, or one that is ending.
-            Err(_) => Told { code: "http".to_owned(), message: format!("{base} gave no reason") },
+            // Something in between that is no Umbel server, or one that is ending, or bytes that were changed on the way.
+            Err(_) => Told { code: NOBODYS.to_owned(), message: format!("{base} gave no reason") },
         };
         Error::Refused { status, code: told.code, message: told.message }
     }

@@ -56,6 +56,7 @@ mod replica;
 mod shared;
 mod source;
 mod status;
+mod steady;
 mod store;
 mod strategy;
 mod writer;

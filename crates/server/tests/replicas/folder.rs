@@ -1,5 +1,6 @@
 //! What a folder is good for: starting without a server, and no trust in files that changed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use umbel_client::{Answer, Strategy};
@@ -89,6 +90,54 @@ async fn damaged_files_are_thrown_away_and_fetched_again() {
             replica.close().await.unwrap();
         }
     }
+}
+
+/// One bit of one file at a time, wherever it is: in the copy, the journal, the spool or the name of the replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flipped_bit_on_the_disk_is_never_believed() {
+    let (mut number, mut flips) = (1_u64, BTreeMap::<String, u32>::new());
+    let mut chance = |below: usize| {
+        number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (number >> 33) as usize % below
+    };
+    for strategy in strategies() {
+        let centre = Centre::start();
+        centre.create(Spec::bloom(100_000, 0.001)).await;
+        centre.add(0..1_000).await;
+        let (folder, mut last) = (Folder::new(), 1_000);
+        for _ in 0..25 {
+            let replica = open(centre.options(strategy).folder(folder.path())).await;
+            reached(&replica, &centre.add(last..last + 50).await).await;
+            last += 50;
+            replica.close().await.unwrap();
+            drop(replica);
+            let mut files = folder.files();
+            files.retain(|path| path.metadata().unwrap().len() > 0);
+            // Each kind of file as often as any other.
+            let kind = |path: &std::path::PathBuf| {
+                let inside = path.strip_prefix(folder.path()).unwrap().to_string_lossy().into_owned();
+                inside.split(['/', '-', '.']).next().unwrap().to_owned()
+            };
+            let kinds: Vec<String> = files.iter().map(kind).collect::<BTreeSet<_>>().into_iter().collect();
+            let chosen = &kinds[chance(kinds.len())];
+            files.retain(|path| kind(path) == *chosen);
+            let path = &files[chance(files.len())];
+            let mut bytes = std::fs::read(path).unwrap();
+            let bit = chance(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(path, bytes).unwrap();
+            *flips.entry(chosen.clone()).or_default() += 1;
+            let replica = open(centre.options(strategy).folder(folder.path())).await;
+            mostly_absent(&replica, NOBODYS);
+            reached(&replica, &centre.add(last..last + 1).await).await;
+            last += 1;
+            all_maybe(&replica, 0..last);
+            mostly_absent(&replica, NOBODYS);
+            replica.close().await.unwrap();
+        }
+    }
+    println!("bits flipped in files: {flips:?}");
+    assert!(["chunks", "current", "journal"].iter().all(|kind| flips.contains_key(*kind)), "{flips:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,5 +7,6 @@ mod folder;
 mod following;
 mod peers;
 mod refusing;
+mod rollouts;
 mod world;
 mod writing;
