@@ -53,8 +53,9 @@ impl Error {
 
     /// Whether the server itself said that this request will never be done.
     pub(crate) fn is_final(&self) -> bool {
-        let codes = ["invalid", "conflict", "too_large"];
-        matches!(self, Self::Refused { status: 400 | 409 | 413, code, .. } if codes.contains(&&**code))
+        // Of what is refused for its length the head is all that the server looked at; a request of ours is never too long.
+        let codes = ["invalid", "conflict"];
+        matches!(self, Self::Refused { status: 400 | 409, code, .. } if codes.contains(&&**code))
     }
 
     /// Whether another server may do better.

@@ -50,6 +50,7 @@ mod lease;
 pub mod limits;
 mod options;
 mod overlay;
+mod packed;
 #[cfg(feature = "peer")]
 mod peer;
 mod replica;
@@ -59,6 +60,7 @@ mod status;
 mod steady;
 mod store;
 mod strategy;
+mod tls;
 mod writer;
 
 pub use admin::Server;

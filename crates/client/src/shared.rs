@@ -100,8 +100,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     pub(crate) fn new(options: Options, id: String, means: Means, store: Option<Store>) -> Result<Self> {
         let run = options.random.next();
-        let sources =
-            Sources::new(&options.sources, &options.peers, &options.filter, options.token.as_deref())?;
+        let sources = Sources::new(&options)?;
         Ok(Self {
             options,
             id,

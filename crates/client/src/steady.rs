@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use umbel_core::clock::Clock;
 
 use crate::shared::lock;
@@ -16,31 +17,46 @@ const NOTED_EVERY_NS: u64 = 1_000_000;
 #[derive(Debug)]
 pub(crate) struct Steady {
     clock: Arc<dyn Clock>,
-    /// The latest time of that clock, less a millisecond.
+    /// The latest time of that clock that was noted.
     latest: AtomicU64,
     /// What is added to it, because it went back.
     ahead: AtomicU64,
-    mending: Mutex<()>,
+    /// When that was noted, by the clock of timers: it says how much time passed until the other one was found to have gone back.
+    noted: Mutex<Instant>,
 }
 
 impl Steady {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, latest: AtomicU64::new(0), ahead: AtomicU64::new(0), mending: Mutex::default() }
+        let noted = Mutex::new(Instant::now());
+        Self { clock, latest: AtomicU64::new(0), ahead: AtomicU64::new(0), noted }
     }
 
     fn read(&self) -> u64 {
-        u64::try_from(self.clock.now().as_nanos()).unwrap_or(u64::MAX)
+        nanoseconds(self.clock.now())
+    }
+
+    fn note(&self) {
+        // Whoever is at it already notes about the same.
+        if let Ok(mut noted) = self.noted.try_lock() {
+            *noted = Instant::now();
+            self.latest.fetch_max(self.read(), Ordering::SeqCst);
+        }
     }
 
     /// Whoever reads a time and is held up finds a later one noted; so the clock is read again before it is believed to have gone back.
     fn mend(&self) {
-        let _alone = lock(&self.mending);
+        let mut noted = lock(&self.noted);
         let (now, latest) = (self.read(), self.latest.load(Ordering::SeqCst));
         if now < latest {
-            self.ahead.fetch_add(latest - now, Ordering::SeqCst);
+            self.ahead.fetch_add(latest - now + nanoseconds(noted.elapsed()), Ordering::SeqCst);
             self.latest.store(now, Ordering::SeqCst);
+            *noted = Instant::now();
         }
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Clock for Steady {
@@ -53,7 +69,7 @@ impl Clock for Steady {
                 continue;
             }
             if now - latest >= NOTED_EVERY_NS {
-                self.latest.fetch_max(now, Ordering::SeqCst);
+                self.note();
             }
             // The two belong together only if nobody mended in between.
             if self.ahead.load(Ordering::SeqCst) == ahead {
@@ -95,16 +111,26 @@ mod tests {
     fn time_goes_on_when_the_clock_goes_back() {
         let (told, second) = (Told::default(), Duration::from_secs(1));
         let steady = Steady::new(Arc::new(told.clone()));
+        // What passes in the test itself is counted, too.
+        let shows = |time: Duration| {
+            let now = steady.now();
+            assert!((time..time + 10 * second).contains(&now), "{now:?} where {time:?} is right");
+        };
         told.set(100 * second);
-        assert_eq!(steady.now(), 100 * second);
+        shows(100 * second);
         told.set(10 * second);
-        assert_eq!(steady.now(), 100 * second);
-        told.set(12 * second);
-        assert_eq!(steady.now(), 102 * second);
+        shows(100 * second);
+        told.set(50 * second);
+        shows(140 * second);
         told.set(Duration::ZERO);
-        assert_eq!(steady.now(), 102 * second);
+        shows(140 * second);
         told.set(3_600 * second);
-        assert_eq!(steady.now(), 3_702 * second, "forward it goes as it is told");
+        shows(3_740 * second);
+        // An hour back, and time goes on before anybody looks.
+        told.set(Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(20));
+        let now = steady.now();
+        assert!(now >= 3_740 * second + Duration::from_millis(20), "{now:?}");
     }
 
     #[test]

@@ -143,7 +143,7 @@ async fn body(request: Request) -> Result<Vec<u8>, Fault> {
         }
         bytes.extend_from_slice(&part);
     }
-    seal::expected(&head).map_or(Ok(()), |seal| seal.check(&head.method, &head.uri, &bytes))?;
+    seal::check_body(&head, &bytes)?;
     Ok(bytes)
 }
 

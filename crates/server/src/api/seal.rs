@@ -1,10 +1,10 @@
-//! Checksums of questions and answers, for those who ask for them: replicas do.
+//! Checksums of questions and answers, for those who send them: replicas do.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::header::{self, HeaderName};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use umbel_core::seal;
@@ -13,37 +13,29 @@ use super::fault::Fault;
 
 const SUM: HeaderName = HeaderName::from_static("umbel-sum");
 
-/// What the checksum of a question has to be.
+/// What the checksum of a body has to be.
 #[derive(Clone, Debug)]
-pub(super) struct Seal(String);
+struct BodySum(String);
 
-impl Seal {
-    /// Whether the question is the one that was sent.
-    pub(super) fn check(&self, method: &Method, uri: &axum::http::Uri, body: &[u8]) -> Result<(), Fault> {
-        let found = seal::of_question(method.as_str(), uri.path(), uri.query().unwrap_or_default(), body);
-        if found == self.0 {
-            return Ok(());
-        }
-        let message = format!("the request was damaged on the way: its checksum is {found}, not {}", self.0);
-        Err(Fault::of(StatusCode::BAD_REQUEST, "damaged", message))
-    }
+fn damaged(found: &str, told: &str) -> Fault {
+    let message = format!("the request was damaged on the way: its checksum is {found}, not {told}");
+    Fault::of(StatusCode::BAD_REQUEST, "damaged", message)
 }
 
 /// Checks a question that has a checksum, and gives its answer one, if that is JSON: other answers have checksums of their own.
 pub(super) async fn sealed(mut request: Request, next: Next) -> Response {
-    let Some(sum) = request.headers().get(SUM).and_then(|sum| sum.to_str().ok()).map(str::to_owned) else {
-        return next.run(request).await;
-    };
-    let expected = Seal(sum.clone());
-    let answer = if matches!(*request.method(), Method::GET | Method::HEAD | Method::DELETE) {
-        match expected.check(request.method(), request.uri(), &[]) {
-            Ok(()) => next.run(request).await,
-            Err(fault) => fault.into_response(),
-        }
-    } else {
+    let text = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let Some(sum) = text(SUM).map(str::to_owned) else { return next.run(request).await };
+    let (head, body) = sum.split_once('-').unwrap_or((&sum, ""));
+    let kind = text(header::CONTENT_TYPE).unwrap_or_default();
+    let uri = request.uri();
+    let found = seal::of_head(request.method().as_str(), uri.path(), uri.query().unwrap_or_default(), kind);
+    let answer = if found == head {
         // Whoever reads the body compares: only then is it known who asks, and how long a body may be.
-        request.extensions_mut().insert(expected);
+        request.extensions_mut().insert(BodySum(body.to_owned()));
         next.run(request).await
+    } else {
+        damaged(&found, head).into_response()
     };
     seal_answer(answer, &sum).await
 }
@@ -64,7 +56,9 @@ async fn seal_answer(answer: Response, question: &str) -> Response {
     Response::from_parts(head, Body::from(body))
 }
 
-/// What a body has to be compared with, if its sender asked for that.
-pub(super) fn expected(head: &Parts) -> Option<&Seal> {
-    head.extensions.get()
+/// Whether a body is the one that was sent, if its sender said which.
+pub(super) fn check_body(head: &Parts, body: &[u8]) -> Result<(), Fault> {
+    let Some(BodySum(told)) = head.extensions.get() else { return Ok(()) };
+    let found = seal::of_body(body);
+    if found == *told { Ok(()) } else { Err(damaged(&found, told)) }
 }

@@ -28,7 +28,7 @@ async fn world(limits: Limits) -> World {
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let stopped = async { drop(stopped.await) };
-    let server = tokio::spawn(serve(listener, router, limits, stopped));
+    let server = tokio::spawn(serve(listener, None, router, limits, stopped));
     World { address, state, stop, server }
 }
 

@@ -161,6 +161,29 @@ async fn only_what_changed_travels() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn chunks_come_compressed_where_that_makes_them_smaller() {
+    let centre = Centre::start();
+    centre.create(Spec::bloom(1_000_000, 0.001)).await;
+    let pull = Strategy::pull(std::time::Duration::from_millis(100));
+    let mut last = 0;
+    for (keys, most) in [(100_000, 0.5), (300_000, 0.9), (1_000_000, 1.0)] {
+        let token = centre.add(last..keys).await;
+        last = keys;
+        let (plain, packed) =
+            (open(centre.options(pull).compression(false)).await, open(centre.options(pull)).await);
+        reached(&plain, &token).await;
+        reached(&packed, &token).await;
+        let (plain, is) = (plain.status(), packed.status());
+        assert_eq!((plain.digest, plain.chunks_fetched), (is.digest, is.chunks_fetched));
+        let share = is.bytes_fetched as f64 / plain.bytes_fetched as f64;
+        println!("{keys} keys: {} bytes instead of {}, {share:.2}", is.bytes_fetched, plain.bytes_fetched);
+        assert!(share <= most, "{share} of what it is uncompressed");
+        all_maybe(&packed, 0..1_000);
+        mostly_absent(&packed, 10_000_000..10_010_000);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_version_can_be_taken_back() {
     for with_folder in [true, false] {
         let centre = Centre::start();

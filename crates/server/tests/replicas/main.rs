@@ -8,5 +8,6 @@ mod following;
 mod peers;
 mod refusing;
 mod rollouts;
+mod secure;
 mod world;
 mod writing;
