@@ -14,9 +14,9 @@ use umbel_core::limits::MANIFEST_BYTES_MAX;
 use umbel_core::version::{CHUNK_BYTES_MAX, ChunkId, Version};
 use umbel_filter::Spec;
 
+use crate::coding;
 use crate::http::{Ask, Base};
 use crate::limits::FETCHES_MAX;
-use crate::packed;
 use crate::shared::{Live, Shared, blocking, count};
 use crate::{Error, Result};
 
@@ -183,13 +183,13 @@ async fn fetch_chunk(shared: &Shared, peers: &[(Base, AtomicBool)], id: ChunkId)
     }
     let mut ask = Ask::get(path);
     if shared.options.compression {
-        ask.head.push((ACCEPT_ENCODING, HeaderValue::from_static(packed::ACCEPTED)));
+        ask.head.push((ACCEPT_ENCODING, HeaderValue::from_static(coding::ACCEPTED)));
     }
     let reply = shared.sources.ask(&ask).await?;
-    let coding = reply.field(CONTENT_ENCODING.as_str()).map(str::to_owned);
+    let encoding = reply.field(CONTENT_ENCODING.as_str()).map(str::to_owned);
     let sent = reply.bytes(CHUNK_BYTES_MAX).await?;
     let length = sent.len();
-    let bytes = packed::unpacked(coding.as_deref(), sent, CHUNK_BYTES_MAX)
+    let bytes = coding::decoded(encoding.as_deref(), sent, CHUNK_BYTES_MAX)
         .inspect_err(|_| count(&shared.counters.wrong_chunks, 1))?;
     if ChunkId::of(&bytes) != id {
         count(&shared.counters.wrong_chunks, 1);

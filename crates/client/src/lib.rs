@@ -42,6 +42,7 @@
 mod admin;
 mod backoff;
 pub mod blocking;
+mod coding;
 mod error;
 mod fetch;
 mod heartbeat;
@@ -50,9 +51,9 @@ mod lease;
 pub mod limits;
 mod options;
 mod overlay;
-mod packed;
 #[cfg(feature = "peer")]
 mod peer;
+mod reader;
 mod replica;
 mod shared;
 mod source;
@@ -61,11 +62,13 @@ mod steady;
 mod store;
 mod strategy;
 mod tls;
+mod view;
 mod writer;
 
 pub use admin::Server;
 pub use error::{Error, Result};
 pub use options::{Options, Strategy, WhenStale};
+pub use reader::Reader;
 pub use replica::Replica;
 pub use status::Status;
 pub use umbel_core::engine::{Answer, Token};

@@ -22,20 +22,27 @@ fn damaged(found: &str, told: &str) -> Fault {
     Fault::of(StatusCode::BAD_REQUEST, "damaged", message)
 }
 
+/// The checksum of a question, if it has one, and whether its head is the one that was sent.
+fn looked_at(request: &Request) -> Option<(String, Result<BodySum, Fault>)> {
+    let text = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let sum = text(SUM)?;
+    let (told, body) = sum.split_once('-').unwrap_or((sum, ""));
+    let (uri, kind) = (request.uri(), text(header::CONTENT_TYPE).unwrap_or_default());
+    let found = seal::of_head(request.method().as_str(), uri.path(), uri.query().unwrap_or_default(), kind);
+    let outcome = if found == told { Ok(BodySum(body.to_owned())) } else { Err(damaged(&found, told)) };
+    Some((sum.to_owned(), outcome))
+}
+
 /// Checks a question that has a checksum, and gives its answer one, if that is JSON: other answers have checksums of their own.
 pub(super) async fn sealed(mut request: Request, next: Next) -> Response {
-    let text = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let Some(sum) = text(SUM).map(str::to_owned) else { return next.run(request).await };
-    let (head, body) = sum.split_once('-').unwrap_or((&sum, ""));
-    let kind = text(header::CONTENT_TYPE).unwrap_or_default();
-    let uri = request.uri();
-    let found = seal::of_head(request.method().as_str(), uri.path(), uri.query().unwrap_or_default(), kind);
-    let answer = if found == head {
-        // Whoever reads the body compares: only then is it known who asks, and how long a body may be.
-        request.extensions_mut().insert(BodySum(body.to_owned()));
-        next.run(request).await
-    } else {
-        damaged(&found, head).into_response()
+    let Some((sum, outcome)) = looked_at(&request) else { return next.run(request).await };
+    let answer = match outcome {
+        Ok(body) => {
+            // Whoever reads the body compares: only then is it known who asks, and how long a body may be.
+            request.extensions_mut().insert(body);
+            next.run(request).await
+        }
+        Err(fault) => fault.into_response(),
     };
     seal_answer(answer, &sum).await
 }

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 pub(crate) const ACCEPTED: &str = "zstd";
 
 /// What was compressed as an answer says, if that is no more than `most` bytes, which are all that is taken for it.
-pub(crate) fn unpacked(coding: Option<&str>, bytes: Bytes, most: usize) -> Result<Bytes> {
+pub(crate) fn decoded(coding: Option<&str>, bytes: Bytes, most: usize) -> Result<Bytes> {
     match coding {
         None | Some("identity") => Ok(bytes),
         Some(ACCEPTED) => match zstd::bulk::decompress(&bytes, most) {
@@ -34,16 +34,16 @@ mod tests {
         let plain = vec![7_u8; 1 << 20];
         let packed = Bytes::from(zstd::encode_all(&*plain, 1).unwrap());
         assert!(packed.len() < 1_000);
-        assert_eq!(unpacked(Some("zstd"), packed.clone(), plain.len()).unwrap(), plain);
-        assert_eq!(unpacked(None, packed.clone(), 0).unwrap(), packed);
+        assert_eq!(decoded(Some("zstd"), packed.clone(), plain.len()).unwrap(), plain);
+        assert_eq!(decoded(None, packed.clone(), 0).unwrap(), packed);
         // A byte more than is allowed.
-        assert!(matches!(unpacked(Some("zstd"), packed.clone(), plain.len() - 1), Err(Error::Corrupt(_))));
-        assert!(unpacked(Some("gzip"), packed.clone(), 1 << 20).unwrap_err().to_string().contains("gzip"));
+        assert!(matches!(decoded(Some("zstd"), packed.clone(), plain.len() - 1), Err(Error::Corrupt(_))));
+        assert!(decoded(Some("gzip"), packed.clone(), 1 << 20).unwrap_err().to_string().contains("gzip"));
         for at in 0..packed.len() * 8 {
             let mut damaged = packed.to_vec();
             damaged[at / 8] ^= 1 << (at % 8);
             // Whatever it is, it is bounded; its hash is looked at later.
-            if let Ok(bytes) = unpacked(Some("zstd"), damaged.into(), plain.len()) {
+            if let Ok(bytes) = decoded(Some("zstd"), damaged.into(), plain.len()) {
                 assert!(bytes.len() <= plain.len());
             }
         }
