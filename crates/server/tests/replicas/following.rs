@@ -17,6 +17,12 @@ const NOBODYS: std::ops::Range<u64> = 1_000_000..1_010_000;
 async fn every_strategy_follows_adds_and_growth() {
     for strategy in strategies() {
         for sharding in [Sharding::Whole, Sharding::Everywhere] {
+            // Versions and changes each once with a shard in every slot, which takes thousands of syncs.
+            if sharding == Sharding::Everywhere
+                && matches!(strategy, Strategy::Push | Strategy::Notify { .. })
+            {
+                continue;
+            }
             let centre = Centre::start();
             let new = NewFilter { sharding, ..NewFilter::new("f", Spec::bloom(2_000, 0.01)) };
             centre.engine().create(new).await.unwrap();
