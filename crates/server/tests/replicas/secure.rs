@@ -32,6 +32,7 @@ fn certify(folder: &Folder, name: &str) -> PathBuf {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_follows_over_tls_and_believes_nobody_else() {
     let folder = Folder::new();
+    std::fs::create_dir_all(folder.path()).unwrap();
     let authority = certify(&folder, "first.pem");
     let files = Files {
         cert: folder.path().join("cert.pem"),
