@@ -22,7 +22,7 @@ Examples:
   echo https://example.com/ | umbel replica urls
   umbel replica urls --strategy pull --interval 10s --folder /var/lib/urls < keys
   umbel replica urls --strategy delta --stale-after 30s
-  umbel replica urls --strategy strong --label region=eu"
+  umbel replica urls --strategy strong --label region=eu --positions"
 )]
 pub(crate) struct Arguments {
     /// The filter
@@ -47,6 +47,9 @@ pub(crate) struct Arguments {
     /// Chunks come as they are
     #[arg(long)]
     no_compression: bool,
+    /// Says with each answer up to which position of the log it holds
+    #[arg(long)]
+    positions: bool,
     /// Keeps following after the last line
     #[arg(long)]
     stay: bool,
@@ -64,6 +67,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             [] => eprintln!("{}", describe(&replica)),
             [b'+', key @ ..] => replica.add(&[key])?,
             [b'-', key @ ..] => replica.remove(&[key])?,
+            key if arguments.positions => {
+                let (answer, position) = replica.contains_with_position(key);
+                let position = position.map_or_else(|| "-".to_owned(), |position| position.to_string());
+                writeln!(output, "{} {position}", answer.word())?;
+            }
             key => writeln!(output, "{}", replica.contains(key).word())?,
         }
         output.flush()?;
