@@ -82,6 +82,7 @@ async fn a_replica_follows_over_tls_and_believes_nobody_else() {
     let old = Replica::open(options(&secure).ca_file(&authority)).await;
     assert!(matches!(&old, Err(Error::Unreachable(why)) if why.contains("certificate")), "{old:?}");
     let fresh = open(options(&secure).ca_file(&renewed)).await;
+    reached(&fresh, &token).await;
     all_maybe(&fresh, 0..5_000);
     for replica in [replica, other, fresh] {
         replica.close().await.unwrap();
