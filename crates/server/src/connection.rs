@@ -87,6 +87,10 @@ async fn take_commands<S: AsyncWrite + Unpin>(
     session.reply.give(session.local.take_output());
     while start < input.len() && !session.is_closing {
         let rest = &input[start..];
+        if let Some(bytes) = session.go_on_alike(parser, rest, &limits) {
+            start += bytes;
+            continue;
+        }
         match parser.next(rest, &limits) {
             Ok(Some(bytes)) => {
                 let command = parser.command(rest);
@@ -111,8 +115,15 @@ async fn take_commands<S: AsyncWrite + Unpin>(
             session.look_at_clock();
         }
     }
-    if !session.finish_at_once() {
-        Box::pin(session.finish_run()).await;
+    if session.finish_at_once() {
+        return Ok(start);
+    }
+    match session.add_run() {
+        Some(part) => {
+            part.known().await;
+            session.finish_adds(&part);
+        }
+        None => Box::pin(session.finish_run()).await,
     }
     Ok(start)
 }

@@ -22,7 +22,7 @@ use crate::event_loop::{Local, Room};
 use crate::latency::Event;
 use crate::names::name_of;
 use crate::node::{Node, unix_time};
-use crate::resp::{Command, Limits, Reply};
+use crate::resp::{Command, Limits, Parser, Reply};
 
 /// Keys after which a run is answered even if it could go on.
 const RUN_KEYS_MAX: usize = 1 << 14;
@@ -88,6 +88,8 @@ struct Run {
     name: Vec<u8>,
     named: Option<Id>,
     key: Vec<u8>,
+    /// The bytes of its first command up to the item, if it has one item and more like it may follow.
+    head: Vec<u8>,
     filter: Option<Arc<Handle>>,
     /// What names meant when the filter was found.
     names: u64,
@@ -134,6 +136,20 @@ impl Session {
     #[inline]
     pub(crate) fn take_at_once(&mut self, command: Command<'_>) -> bool {
         self.go_on(command) || self.finish_at_once() && self.begin_at_once(command)
+    }
+
+    /// Takes the command at the start of `input`, if it is another one of the run that is under way and differs from its first one in
+    /// nothing but the item. Gives how many bytes it has.
+    #[inline]
+    pub(crate) fn go_on_alike(&mut self, parser: &Parser, input: &[u8], limits: &Limits) -> Option<usize> {
+        let run = &mut self.run;
+        if run.id.is_none() || run.head.is_empty() || run.keys.len() >= RUN_KEYS_MAX {
+            return None;
+        }
+        let (item, bytes) = parser.next_alike(input, &run.head, limits)?;
+        run.lengths.push(1);
+        run.push_item(item);
+        Some(bytes)
     }
 
     /// Takes a command if it goes on with the run that is under way.
@@ -440,6 +456,10 @@ impl Session {
         run.push(command);
         // What is shown or refused by keys is looked at one by one.
         run.is_single |= self.node.clients.are_watched();
+        run.head.clear();
+        if !is_many(id) && !run.is_single {
+            run.head.extend_from_slice(command.head(2));
+        }
     }
 
     /// The filter that a run is about; an add makes it if there is none.
@@ -483,9 +503,12 @@ impl Session {
         if self.finish_at_once() {
             return;
         }
+        if let Some(part) = self.add_run() {
+            part.known().await;
+            return self.finish_adds(&part);
+        }
         let (Some(id), Some(filter)) = (self.run.id, self.run.filter.clone()) else { return };
-        let outcome =
-            if is_add(id) { self.add_run(id, &filter).await } else { self.look_up_run(id, &filter).await };
+        let outcome = self.look_up_run(id, &filter).await;
         self.end_run(id, &outcome);
     }
 
@@ -530,14 +553,26 @@ impl Session {
         Ok(())
     }
 
-    async fn add_run(&mut self, id: Id, filter: &Arc<Handle>) -> Outcome {
-        let local = Rc::clone(&self.local);
-        let part = local.adds.add(filter, &self.run.keys).await;
+    /// Adds the keys of the run that is under way, if it adds any. When it is known what came of them, they are to be finished.
+    pub(crate) fn add_run(&self) -> Option<Part> {
+        self.run.id.filter(|id| is_add(*id))?;
+        let filter = self.run.filter.as_ref()?;
+        Some(self.local.adds.add(filter, &self.run.keys))
+    }
+
+    /// Answers a run of adds, of which it is known what came.
+    pub(crate) fn finish_adds(&mut self, part: &Part) {
+        let Some(id) = self.run.id else { return };
+        let outcome = self.write_all_added(id, part);
+        self.end_run(id, &outcome);
+    }
+
+    fn write_all_added(&mut self, id: Id, part: &Part) -> Outcome {
         let mut answers = part.answers()?;
         for length in &self.run.lengths {
             let (own, rest) = answers.split_at(*length as usize);
             answers = rest;
-            write_added(&mut self.reply, id, own, &part);
+            write_added(&mut self.reply, id, own, part);
         }
         Ok(())
     }
@@ -560,7 +595,8 @@ fn write_added(reply: &mut Reply, id: Id, answers: &[Option<bool>], part: &Part)
         }
         return;
     }
-    commands::bf::write_many(reply, answers, &full());
+    let refused = if answers.contains(&None) { full() } else { Cow::default() };
+    commands::bf::write_many(reply, answers, &refused);
 }
 
 impl Run {
@@ -578,6 +614,7 @@ impl Run {
     fn forget_filter(&mut self) {
         self.filter = None;
         self.key = Vec::new();
+        self.head = Vec::new();
     }
 
     #[inline]
@@ -590,6 +627,12 @@ impl Run {
             }
             None => self.keys.resize(self.keys.len() + command.len() - 2, Fingerprint::default()),
         }
+    }
+
+    #[inline]
+    fn push_item(&mut self, item: &[u8]) {
+        let hashed = self.filter.as_ref().map(|filter| filter.hasher().fingerprint(item));
+        self.keys.push(hashed.unwrap_or_default());
     }
 }
 
