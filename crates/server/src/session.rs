@@ -424,12 +424,14 @@ impl Session {
         if filter.is_none() && is_add(id) {
             return false;
         }
-        self.run.names = names;
         let permitted =
             self.permit(id.row(), command).and_then(|()| check_kind_of_run(id, filter.as_deref()));
         self.client.runs(id);
         match permitted {
-            Ok(()) => self.begin_run(id, command, filter),
+            Ok(()) => {
+                self.begin_run(id, command, filter);
+                self.run.names = names;
+            }
             Err(refusal) => {
                 self.ended(id, 1, self.now, true, None);
                 self.refuse(&refusal);

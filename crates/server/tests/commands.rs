@@ -112,6 +112,13 @@ fn a_name_means_what_it_means_now() {
     changes.ask("PEXPIRE e 50");
     std::thread::sleep(Duration::from_millis(60));
     assert_eq!(exists("e"), ":0\r\n", "its time is over");
+    changes.ask("BF.ADD h a");
+    assert_eq!(exists("h"), ":1\r\n");
+    changes.ask("DEL h");
+    changes.ask("BF.ADD h b");
+    // Whoever is refused in between has learned nothing of names.
+    assert!(asks.send(&[b"CF.EXISTS", b"h", b"a"]).starts_with("-WRONGTYPE"));
+    assert_eq!(asks.send(&[b"BF.EXISTS", b"h", b"a"]), ":0\r\n");
 }
 
 #[test]
