@@ -39,6 +39,11 @@ impl Replica {
         self.replica.contains(key)
     }
 
+    /// The same with a position in the log that the answer includes.
+    pub fn contains_with_position(&self, key: impl AsRef<[u8]>) -> (Answer, Option<Token>) {
+        self.replica.contains_with_position(key)
+    }
+
     /// Lookups for one thread that asks all the time.
     pub fn reader(&self) -> Reader {
         self.replica.reader()

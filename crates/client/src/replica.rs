@@ -89,6 +89,12 @@ impl Replica {
         self.inner.shared.contains(key.as_ref())
     }
 
+    /// The same with a position in the log that the answer includes: proof for whoever asks whether a certain change was seen. An
+    /// unknown answer has none.
+    pub fn contains_with_position(&self, key: impl AsRef<[u8]>) -> (Answer, Option<Token>) {
+        self.inner.shared.contains_with_position(key.as_ref())
+    }
+
     /// Lookups for one thread that asks all the time: faster still, one by one.
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.inner.shared))

@@ -246,6 +246,18 @@ impl Shared {
         if here || view.has_own(key) { Answer::Maybe } else { self.otherwise() }
     }
 
+    /// The same with a position that the answer includes, if there is an answer.
+    pub(crate) fn contains_with_position(&self, key: &[u8]) -> (Answer, Option<Token>) {
+        if !self.may_answer() {
+            return (Answer::Unknown, None);
+        }
+        let view = self.views.load();
+        // Before the look: a copy that follows goes on meanwhile.
+        let token = view.live.as_ref().map(|live| live.copy.token());
+        let answer = self.contains_in(&view, key);
+        (answer, token.filter(|_| answer != Answer::Unknown))
+    }
+
     /// The same for many keys.
     pub(crate) fn contains_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Answer> {
         let may_answer = self.may_answer();
