@@ -14,6 +14,7 @@
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
 //! | [`blobs`] | blobs in a folder, the embedded object store |
 //! | [`budget`] | memory, counted before it is taken |
+//! | [`seal`] | a checksum over what processes tell each other |
 //! | [`clock`], [`random`] | the seams to time and chance |
 //! | [`disk`] | the seam to files, with a disk that can fail on purpose |
 //!
@@ -38,6 +39,7 @@ pub mod log;
 mod position;
 pub mod random;
 pub mod registry;
+pub mod seal;
 mod upload;
 pub mod version;
 
