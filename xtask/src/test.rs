@@ -41,15 +41,15 @@ pub(crate) fn run() -> Result<(), Failure> {
 
 /// Tests of the server that take more connections or memory than `cargo test` should.
 fn connections() -> Result<(), Failure> {
-    let line = "cargo test --release --workspace --test hostile -- --ignored --nocapture --test-threads=1";
+    let line = "cargo test --workspace --test hostile -- --ignored --nocapture --test-threads=1";
     step::run("thousands of connections", &mut command(line))
 }
 
 /// The tests that kill processes, as often as asked.
 pub(crate) fn torture(kills: u64, rounds: u64) -> Result<(), Failure> {
-    let mut tests = command("cargo test -p umbel-core --test kills -- --nocapture");
+    let mut tests = command("cargo test --workspace --test kills -- --nocapture");
     step::run("kills", tests.env("UMBEL_KILLS", kills.to_string()))?;
-    let mut replicas = command("cargo test -p umbel --test faults -- --nocapture --test-threads=1");
+    let mut replicas = command("cargo test --workspace --test faults -- --nocapture --test-threads=1");
     replicas.env("UMBEL_TEST_KILLS", (kills / REPLICA_KILLS_SHARE).max(1).to_string());
     replicas.env("UMBEL_TEST_REPLICAS", "10").env("UMBEL_TEST_CYCLES", "1000");
     step::run("replicas under faults", &mut replicas)?;

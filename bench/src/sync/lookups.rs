@@ -28,18 +28,23 @@ pub(super) fn run(quick: bool, report: &mut Report, progress: &mut Progress) -> 
     }
     let asked: Vec<String> = (0..200_000).map(|number| key(number * 7_919 % (2 * keys))).collect();
     progress.step("lookups: beside the bare filter".to_owned());
-    let (mut of_bare, mut of_replica) = (Vec::new(), Vec::new());
+    let (mut of_bare, mut of_reader, mut of_replica) = (Vec::new(), Vec::new(), Vec::new());
+    let mut reader = replica.reader();
     for _ in 0..turns {
         let all = || asked.iter().filter(|key| bare.contains(key)).count();
         of_bare.push(per_item(asked.len(), all).0);
+        let all = || asked.iter().filter(|key| reader.contains(key) == umbel_client::Answer::Maybe).count();
+        of_reader.push(per_item(asked.len(), all).0);
         let all = || asked.iter().filter(|key| replica.contains(key) == umbel_client::Answer::Maybe).count();
         of_replica.push(per_item(asked.len(), all).0);
     }
-    let (bare_ns, replica_ns) = (median(&of_bare), median(&of_replica));
+    let [bare_ns, reader_ns, replica_ns] = [&of_bare, &of_reader, &of_replica].map(|times| median(times));
     report.figure(Figure::new("lookups", "bare filter".into(), bare_ns, "ns"))?;
     report.figure(Figure::new("lookups", "replica".into(), replica_ns, "ns"))?;
+    report.figure(Figure::new("lookups", "a thread's reader".into(), reader_ns, "ns"))?;
+    report.figure(Figure::new("lookups", "replica, throughput".into(), bare_ns / replica_ns, "of bare"))?;
     report.figure(
-        Figure::new("lookups", "replica, throughput".into(), bare_ns / replica_ns, "of bare")
+        Figure::new("lookups", "reader, throughput".into(), bare_ns / reader_ns, "of bare")
             .target(Target::AtLeast(0.9)),
     )?;
     progress.step("lookups: while versions are swapped".to_owned());

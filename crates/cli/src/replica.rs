@@ -22,7 +22,7 @@ Examples:
   echo https://example.com/ | umbel replica urls
   umbel replica urls --strategy pull --interval 10s --folder /var/lib/urls < keys
   umbel replica urls --strategy delta --stale-after 30s
-  umbel replica urls --strategy strong --label region=eu"
+  umbel replica urls --strategy strong --label region=eu --positions"
 )]
 pub(crate) struct Arguments {
     /// The filter
@@ -44,6 +44,9 @@ pub(crate) struct Arguments {
     /// Something that the server tells of this replica; may be given several times
     #[arg(long, value_parser = parse_label, value_name = "NAME=VALUE")]
     label: Vec<(String, String)>,
+    /// Says with each answer up to which position of the log it holds
+    #[arg(long)]
+    positions: bool,
     /// Keeps following after the last line
     #[arg(long)]
     stay: bool,
@@ -61,6 +64,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             [] => eprintln!("{}", describe(&replica)),
             [b'+', key @ ..] => replica.add(&[key])?,
             [b'-', key @ ..] => replica.remove(&[key])?,
+            key if arguments.positions => {
+                let (answer, position) = replica.contains_with_position(key);
+                let position = position.map_or_else(|| "-".to_owned(), |position| position.to_string());
+                writeln!(output, "{} {position}", answer.word())?;
+            }
             key => writeln!(output, "{}", replica.contains(key).word())?,
         }
         output.flush()?;

@@ -6,6 +6,7 @@ use tokio::runtime::{Builder, Runtime};
 use umbel_core::engine::{Answer, Token};
 
 use crate::options::Options;
+use crate::reader::Reader;
 use crate::status::Status;
 use crate::{Error, Result};
 
@@ -36,6 +37,16 @@ impl Replica {
     #[inline]
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Answer {
         self.replica.contains(key)
+    }
+
+    /// The same with a position in the log that the answer includes.
+    pub fn contains_with_position(&self, key: impl AsRef<[u8]>) -> (Answer, Option<Token>) {
+        self.replica.contains_with_position(key)
+    }
+
+    /// Lookups for one thread that asks all the time.
+    pub fn reader(&self) -> Reader {
+        self.replica.reader()
     }
 
     /// The same for many keys.

@@ -52,17 +52,20 @@ mod options;
 mod overlay;
 #[cfg(feature = "peer")]
 mod peer;
+mod reader;
 mod replica;
 mod shared;
 mod source;
 mod status;
 mod store;
 mod strategy;
+mod view;
 mod writer;
 
 pub use admin::Server;
 pub use error::{Error, Result};
 pub use options::{Options, Strategy, WhenStale};
+pub use reader::Reader;
 pub use replica::Replica;
 pub use status::Status;
 pub use umbel_core::engine::{Answer, Token};

@@ -8,9 +8,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::{ArcSwap, Guard};
 use umbel_filter::{Filter, Fingerprint, Limits, Spec};
 
+use crate::view::Views;
 use crate::{Error, Result};
 
 /// Keys of the first window. Each that is needed besides has twice as many, so there are never more than a few.
@@ -24,7 +24,7 @@ pub(crate) type Windows = Vec<Arc<Window>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
-    windows: ArcSwap<Windows>,
+    views: Views,
     state: Mutex<State>,
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct Window {
 }
 
 impl Overlay {
-    /// The windows as they are now.
-    pub(crate) fn load(&self) -> Guard<Arc<Windows>> {
-        self.windows.load()
+    /// One whose windows are seen in views.
+    pub(crate) fn new(views: Views) -> Self {
+        Self { views, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -73,9 +73,9 @@ impl Overlay {
 
     /// The newest window, or one more if that has no room.
     fn window_for(&self, state: &mut State, keys: u64) -> Result<Arc<Window>> {
-        let windows = self.windows.load();
+        let view = self.views.load();
         let mut capacity = KEYS_MIN;
-        if let Some(newest) = windows.last() {
+        if let Some(newest) = view.windows.last() {
             if !state.closed && state.keys + keys <= newest.capacity {
                 return Ok(Arc::clone(newest));
             }
@@ -87,9 +87,7 @@ impl Overlay {
         let filter = Filter::new(&spec, &Limits::default());
         let filter = filter.map_err(|error| Error::Invalid(error.to_string()))?;
         let window = Arc::new(Window { filter, capacity: spec.capacity, last: AtomicU64::new(state.ticket) });
-        let mut next = Windows::clone(&windows);
-        next.push(Arc::clone(&window));
-        self.windows.store(Arc::new(next));
+        self.views.change(|view| view.windows.push(Arc::clone(&window)));
         (state.keys, state.closed) = (0, false);
         Ok(window)
     }
@@ -97,15 +95,15 @@ impl Overlay {
     /// The copy has all keys up to a ticket.
     pub(crate) fn settle(&self, ticket: u64) {
         let mut state = self.state();
-        let windows = self.windows.load();
-        let left: Windows =
-            windows.iter().filter(|window| window.last.load(Ordering::Acquire) > ticket).cloned().collect();
-        if left.len() == 1 {
+        let waits = |window: &Arc<Window>| window.last.load(Ordering::Acquire) > ticket;
+        let windows = self.views.load().windows.clone();
+        let left = windows.iter().filter(|window| waits(window)).count();
+        if left == 1 {
             // Nothing else waits: what comes from now on goes into another window, so that this one can end.
             state.closed = true;
         }
-        if left.len() != windows.len() {
-            self.windows.store(Arc::new(left));
+        if left != windows.len() {
+            self.views.change(|view| view.windows.retain(waits));
         }
     }
 }
@@ -127,7 +125,9 @@ mod tests {
 
     #[test]
     fn keys_are_visible_until_the_copy_has_them_and_windows_stay_few() {
-        let overlay = Overlay::default();
+        let views = Views::default();
+        let overlay = Overlay::new(views.clone());
+        let windows = || views.load().windows.clone();
         for ticket in 1..=2_000_u64 {
             let some = keys(ticket * 100..ticket * 100 + 100);
             overlay
@@ -136,22 +136,18 @@ mod tests {
                     Ok(())
                 })
                 .unwrap();
-            assert!(some.iter().all(|key| contains(&overlay.load(), *key)));
+            assert!(some.iter().all(|key| contains(&windows(), *key)));
             // The copy is always ten behind, and now and then for long.
             if ticket % 500 > 100 {
                 overlay.settle(ticket - 10);
             }
             let recent = keys((ticket - ticket.min(9)) * 100..ticket * 100 + 100);
             assert!(
-                recent
-                    .iter()
-                    .filter(|key| key.first != 0)
-                    .skip(100)
-                    .all(|key| contains(&overlay.load(), *key))
+                recent.iter().filter(|key| key.first != 0).skip(100).all(|key| contains(&windows(), *key))
             );
-            assert!(overlay.load().len() <= 8, "{}", overlay.load().len());
+            assert!(windows().len() <= 8, "{}", windows().len());
         }
         overlay.settle(2_000);
-        assert!(overlay.load().is_empty());
+        assert!(windows().is_empty());
     }
 }

@@ -12,6 +12,7 @@ use umbel_core::version::ChunkId;
 use umbel_filter::{Fingerprint, Kind, Limits};
 
 use crate::options::{Options, Strategy};
+use crate::reader::Reader;
 use crate::shared::{Shared, blocking, lock};
 use crate::status::Status;
 use crate::store::{Change, Spool, Store, new_id};
@@ -86,6 +87,17 @@ impl Replica {
     #[inline]
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Answer {
         self.inner.shared.contains(key.as_ref())
+    }
+
+    /// The same with a position in the log that the answer includes: proof for whoever asks whether a certain change was seen. An
+    /// unknown answer has none.
+    pub fn contains_with_position(&self, key: impl AsRef<[u8]>) -> (Answer, Option<Token>) {
+        self.inner.shared.contains_with_position(key.as_ref())
+    }
+
+    /// Lookups for one thread that asks all the time: faster still, one by one.
+    pub fn reader(&self) -> Reader {
+        Reader::new(Arc::clone(&self.inner.shared))
     }
 
     /// The same for many keys, which is faster than one after another.

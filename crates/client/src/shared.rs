@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 use umbel_core::copy::Copy;
 use umbel_core::engine::{Answer, Token};
@@ -15,9 +14,10 @@ use umbel_filter::Fingerprint;
 use crate::heartbeat::Probed;
 use crate::lease::Lease;
 use crate::options::{Options, Strategy, WhenStale};
-use crate::overlay::{self, Overlay, Windows};
+use crate::overlay::Overlay;
 use crate::source::Sources;
 use crate::store::Store;
+use crate::view::{View, Views};
 use crate::{Error, Result};
 
 /// A copy that answers.
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) means: Means,
     pub(crate) sources: Sources,
     pub(crate) store: Option<Store>,
-    live: ArcSwapOption<Live>,
+    pub(crate) views: Views,
     /// The version before, for those who want it back.
     pub(crate) previous: Mutex<Option<Version>>,
     gone: AtomicBool,
@@ -100,6 +100,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     pub(crate) fn new(options: Options, id: String, means: Means, store: Option<Store>) -> Result<Self> {
         let run = options.random.next();
+        let views = Views::default();
         let sources =
             Sources::new(&options.sources, &options.peers, &options.filter, options.token.as_deref())?;
         Ok(Self {
@@ -108,12 +109,12 @@ impl Shared {
             means,
             sources,
             store,
-            live: ArcSwapOption::empty(),
+            overlay: Overlay::new(views.clone()),
+            views,
             previous: Mutex::default(),
             gone: AtomicBool::new(false),
             held: AtomicBool::new(false),
             confirmed: AtomicU64::new(0),
-            overlay: Overlay::default(),
             lease: Lease::default(),
             counters: Counters::default(),
             centre: Mutex::default(),
@@ -131,12 +132,12 @@ impl Shared {
 
     /// The copy that answers, if there is one.
     pub(crate) fn live(&self) -> Option<Arc<Live>> {
-        self.live.load_full()
+        self.views.load().live.clone()
     }
 
     /// Lets a copy answer.
-    pub(crate) fn set_live(&self, live: Arc<Live>) {
-        self.live.store(Some(live));
+    pub(crate) fn set_live(&self, live: &Arc<Live>) {
+        self.views.change(|view| view.live = Some(Arc::clone(live)));
         self.gone.store(false, Ordering::Release);
         count(&self.counters.versions, 1);
         self.step();
@@ -207,7 +208,7 @@ impl Shared {
 
     /// Whether the centre lets it answer: strong replicas need leave, others do not.
     #[inline]
-    fn may_answer(&self) -> bool {
+    pub(crate) fn may_answer(&self) -> bool {
         self.options.strategy != Strategy::Strong || self.lease.holds(self.now())
     }
 
@@ -228,24 +229,40 @@ impl Shared {
         }
     }
 
-    /// The order matters: a window is dropped after the copy has its keys, so whoever sees no window sees that copy.
+    /// Leave is looked at before the view: what is answered was allowed after the question came.
     pub(crate) fn contains(&self, key: &[u8]) -> Answer {
-        let windows = self.overlay.load();
-        // Leave is looked at before the copy: what is answered was allowed after the question came.
-        let may_answer = self.may_answer();
-        let live = self.live.load();
-        let Some(live) = live.as_ref().filter(|_| may_answer) else { return Answer::Unknown };
+        if !self.may_answer() {
+            return Answer::Unknown;
+        }
+        self.contains_in(&self.views.load(), key)
+    }
+
+    /// What a view says of a key.
+    #[inline]
+    pub(crate) fn contains_in(&self, view: &View, key: &[u8]) -> Answer {
+        let Some(live) = &view.live else { return Answer::Unknown };
         let key = live.copy.hasher().fingerprint(key);
         let here = live.copy.contains(key) && !self.is_gone();
-        if here || overlay::contains(&windows, key) { Answer::Maybe } else { self.otherwise() }
+        if here || view.has_own(key) { Answer::Maybe } else { self.otherwise() }
+    }
+
+    /// The same with a position that the answer includes, if there is an answer.
+    pub(crate) fn contains_with_position(&self, key: &[u8]) -> (Answer, Option<Token>) {
+        if !self.may_answer() {
+            return (Answer::Unknown, None);
+        }
+        let view = self.views.load();
+        // Before the look: a copy that follows goes on meanwhile.
+        let token = view.live.as_ref().map(|live| live.copy.token());
+        let answer = self.contains_in(&view, key);
+        (answer, token.filter(|_| answer != Answer::Unknown))
     }
 
     /// The same for many keys.
     pub(crate) fn contains_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Answer> {
-        let windows = self.overlay.load();
         let may_answer = self.may_answer();
-        let live = self.live.load();
-        let Some(live) = live.as_ref().filter(|_| may_answer) else {
+        let view = self.views.load();
+        let Some(live) = view.live.as_ref().filter(|_| may_answer) else {
             return vec![Answer::Unknown; keys.len()];
         };
         let hasher = live.copy.hasher();
@@ -253,10 +270,9 @@ impl Shared {
         let mut here = Vec::with_capacity(keys.len());
         live.copy.contains_batch(&keys, &mut here);
         let (gone, otherwise) = (self.is_gone(), self.otherwise());
-        let windows: &Windows = &windows;
         let answer = |(key, here): (&Fingerprint, &bool)| match *here && !gone {
             true => Answer::Maybe,
-            false if overlay::contains(windows, *key) => Answer::Maybe,
+            false if view.has_own(*key) => Answer::Maybe,
             false => otherwise,
         };
         keys.iter().zip(&here).map(answer).collect()

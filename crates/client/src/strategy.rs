@@ -127,7 +127,7 @@ impl Follower {
             Some((live, journal)) => {
                 follower.noted = live.copy.token();
                 let gone = live.copy.is_gone();
-                follower.shared.set_live(Arc::new(live));
+                follower.shared.set_live(&Arc::new(live));
                 if gone {
                     follower.shared.set_gone();
                 }
@@ -217,7 +217,7 @@ impl Follower {
         if !same_filter {
             self.shared.unconfirm();
         }
-        self.shared.set_live(Arc::clone(&live));
+        self.shared.set_live(&live);
         (self.journal, self.noted) = (journal, Token::default());
         self.keep().await;
     }
@@ -245,7 +245,7 @@ impl Follower {
             live => live?,
         };
         let journal = self.journal_for(&live).await;
-        self.shared.set_live(live);
+        self.shared.set_live(&live);
         *lock(&self.shared.previous) = None;
         (self.journal, self.noted) = (journal, Token::default());
         let shared = Arc::clone(&self.shared);
@@ -287,16 +287,22 @@ impl Follower {
     }
 }
 
+/// What is asked for to get the changes that a copy lacks: packed, if they can be.
+fn feed_of(live: &Live) -> String {
+    let token = live.copy.token();
+    let shape = live.copy.shape().map(|shape| format!("&shape={shape}"));
+    format!("feed?after={token}{}", shape.unwrap_or_default())
+}
+
 /// Asks for changes of a copy until there are none, and keeps them in its journal. Gives when the last one was asked for.
 async fn catch_up(shared: &Shared, live: &Live, journal: &mut Option<Journal>) -> Result<Duration> {
     loop {
         let asked_at = shared.now();
-        let token = live.copy.token();
-        let path = shared.sources.path(&format!("feed?after={token}&wait_ms=0"));
+        let path = shared.sources.path(&format!("{}&wait_ms=0", feed_of(live)));
         let bytes = shared.sources.ask(&Ask::get(path)).await?.bytes(FEED_BYTES_MAX).await?;
         let (mut buffer, mut changes) = (BytesMut::from(&*bytes), false);
         while let Some(frame) = Frame::take(&mut buffer)? {
-            changes |= matches!(frame, Frame::Record { .. });
+            changes |= matches!(frame, Frame::Record { .. } | Frame::Packed { .. });
             take(shared, live, journal, &frame)?;
         }
         if !buffer.is_empty() {
@@ -314,10 +320,12 @@ fn take(shared: &Shared, live: &Live, journal: &mut Option<Journal>, frame: &Fra
         Frame::Record { partition, record } => {
             let entry = Entry::decode(&record.entry)?;
             let taken = live.copy.apply(*partition, record.position, &entry)?;
-            count(&shared.counters.records, 1);
-            let mut bytes = Vec::with_capacity(record.entry.len() + 64);
-            frame.encode(&mut bytes);
-            append(shared, journal, &bytes);
+            note_change(shared, journal, frame);
+            Ok(taken)
+        }
+        Frame::Packed { partition, position, changes } => {
+            let taken = live.copy.apply_packed(*partition, *position, changes)?;
+            note_change(shared, journal, frame);
             Ok(taken)
         }
         Frame::Reached { partition, position } => {
@@ -328,6 +336,14 @@ fn take(shared: &Shared, live: &Live, journal: &mut Option<Journal>, frame: &Fra
             Err(Error::Corrupt("a version in a feed where none was asked for".to_owned()))
         }
     }
+}
+
+/// Counts and keeps a change that was folded in.
+fn note_change(shared: &Shared, journal: &mut Option<Journal>, frame: &Frame) {
+    count(&shared.counters.records, 1);
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    append(shared, journal, &bytes);
 }
 
 /// A journal that cannot be written is given up: after a restart the copy goes on from what is there.

@@ -9,6 +9,7 @@ use umbel_filter::{Filter, Fingerprint, Hasher};
 use crate::definition::Definition;
 use crate::engine::Token;
 use crate::entry::{Entry, Operation, SPREAD};
+use crate::feed::Shape;
 use crate::fold::{Counts, Layer, Means, Projection};
 use crate::version::{CHUNK_BLOCKS, ChunkId, Version, chunk, load};
 use crate::{Error, Position, Result};
@@ -135,7 +136,7 @@ impl Assembly {
         let shards: Box<[_]> = shards.collect();
         let reached = version.token().positions().collect();
         let progress = Progress { reached, changed: false, behind: None, gone: false };
-        Ok(Copy { hasher, shards, progress: Mutex::new(progress), version })
+        Ok(Copy { shape: shape_of(&shards), hasher, shards, progress: Mutex::new(progress), version })
     }
 }
 
@@ -144,6 +145,7 @@ impl Assembly {
 pub struct Copy {
     version: Version,
     hasher: Hasher,
+    shape: Option<Shape>,
     shards: Box<[CopyShard]>,
     progress: Mutex<Progress>,
 }
@@ -153,6 +155,32 @@ struct CopyShard {
     /// Up to here the version has everything.
     base: Position,
     projection: Projection,
+}
+
+impl CopyShard {
+    /// Adds keys or takes them out, unless the version has that already.
+    fn change(&self, position: Position, keys: &[Fingerprint], removes: bool) -> Result<()> {
+        if position <= self.base {
+            return Ok(());
+        }
+        if removes {
+            keys.iter().for_each(|key| _ = self.projection.remove(*key));
+            return Ok(());
+        }
+        let mut new = Vec::with_capacity(keys.len());
+        self.projection.insert(keys, &mut new).map_err(|error| Error::Retry(error.to_string()))
+    }
+}
+
+/// The shape that all arrays have, if each shard has one and keys can be packed for it.
+fn shape_of(shards: &[CopyShard]) -> Option<Shape> {
+    let mut geometries = shards.iter().map(|shard| match shard.projection.layers() {
+        [only] => Some(only.filter.geometry()),
+        _ => None,
+    });
+    let first = geometries.next()??;
+    let shape = Shape::new(shards.len() as u32, &first)?;
+    geometries.all(|geometry| geometry == Some(first)).then_some(shape)
 }
 
 #[derive(Debug)]
@@ -259,37 +287,22 @@ impl Copy {
         }));
     }
 
+    /// The shape of its arrays, if changes can be packed for them.
+    pub fn shape(&self) -> Option<Shape> {
+        self.shape
+    }
+
     /// Folds a change in. Changes of a partition come in the order of the log; those that are in the copy already are passed over.
     pub fn apply(&self, partition: u32, position: Position, entry: &Entry) -> Result<Taken> {
         let mut progress = self.progress();
-        if entry.filter != self.version.filter {
-            return Err(Error::Invalid(format!(
-                "a change of filter {:016x}; the copy is of {:016x}",
-                entry.filter, self.version.filter
-            )));
-        }
-        let Some(reached) = progress.reached.get(&partition).copied() else {
-            return Err(Error::Invalid(format!(
-                "a change in partition {partition}, where the filter has no shard"
-            )));
-        };
-        if position <= reached {
+        if !self.is_next(&progress, entry.filter, partition, position)? {
             return Ok(Taken::Done);
         }
         progress.changed |= !entry.operation.keys().is_empty();
         let taken = match &entry.operation {
-            Operation::Add(keys) => {
-                self.for_keys(position, keys, |shard, keys| {
-                    let mut new = Vec::with_capacity(keys.len());
-                    shard.projection.insert(keys, &mut new).map_err(|error| Error::Retry(error.to_string()))
-                })?;
-                Taken::Done
-            }
-            Operation::Remove(keys) => {
-                self.for_keys(position, keys, |shard, keys| {
-                    keys.iter().for_each(|key| _ = shard.projection.remove(*key));
-                    Ok(())
-                })?;
+            Operation::Add(keys) | Operation::Remove(keys) => {
+                let removes = matches!(entry.operation, Operation::Remove(_));
+                self.for_keys(keys, |shard, keys| shard.change(position, keys, removes))?;
                 Taken::Done
             }
             Operation::Barrier | Operation::Describe(_) => Taken::Done,
@@ -317,6 +330,39 @@ impl Copy {
         Ok(taken)
     }
 
+    /// The same for a change that was packed for the shape of this copy.
+    pub fn apply_packed(&self, partition: u32, position: Position, changes: &[u8]) -> Result<Taken> {
+        let shape = self.shape.ok_or_else(|| {
+            Error::Invalid("a packed change; keys cannot be packed for the arrays of this copy".to_owned())
+        })?;
+        let packed = shape.unpack(changes)?;
+        let mut progress = self.progress();
+        if self.is_next(&progress, packed.filter, partition, position)? {
+            progress.changed = true;
+            for (shard, keys) in &packed.shards {
+                self.shards[*shard as usize].change(position, keys, packed.removes)?;
+            }
+            progress.reached.insert(partition, position);
+        }
+        Ok(Taken::Done)
+    }
+
+    /// Whether a change is one that the copy does not have yet.
+    fn is_next(&self, progress: &Progress, filter: u64, partition: u32, position: Position) -> Result<bool> {
+        if filter != self.version.filter {
+            return Err(Error::Invalid(format!(
+                "a change of filter {filter:016x}; the copy is of {:016x}",
+                self.version.filter
+            )));
+        }
+        match progress.reached.get(&partition) {
+            Some(reached) => Ok(position > *reached),
+            None => Err(Error::Invalid(format!(
+                "a change in partition {partition}, where the filter has no shard"
+            ))),
+        }
+    }
+
     /// Notes that nothing else happened up to a place.
     pub fn reach(&self, partition: u32, position: Position) {
         if let Some(reached) = self.progress().reached.get_mut(&partition) {
@@ -332,24 +378,18 @@ impl Copy {
             .all(|(shard, _)| position <= shard.base)
     }
 
-    /// Hands each shard those of the keys that its version lacks.
+    /// Hands each shard its keys.
     fn for_keys(
         &self,
-        position: Position,
         keys: &[Fingerprint],
         mut change: impl FnMut(&CopyShard, &[Fingerprint]) -> Result<()>,
     ) -> Result<()> {
         if let [only] = &*self.shards {
-            return if position > only.base { change(only, keys) } else { Ok(()) };
+            return change(only, keys);
         }
         let slots = self.shards.len() as u32;
-        for keys in keys.chunk_by(|one, next| one.slot(slots) == next.slot(slots)) {
-            let shard = self.shard(keys[0]);
-            if position > shard.base {
-                change(shard, keys)?;
-            }
-        }
-        Ok(())
+        let mut keys = keys.chunk_by(|one, next| one.slot(slots) == next.slot(slots));
+        keys.try_for_each(|keys| change(self.shard(keys[0]), keys))
     }
 
     /// A chunk of the version that it began with, unless changes have come into it since.

@@ -6,11 +6,16 @@
 //!    reached: partition u32, position 16            nothing was left out up to here
 //!    version: a version                             what follows is after it; its chunks that the reader lacks come first
 //!    chunk:   a chunk of the next version
+//!    packed:  partition u32, position 16, changes   a record in half the bytes, for a reader whose arrays have the shape
 //! ```
 //!
 //! A feed comes at least once: whoever reads it passes over records up to the position that it has. `docs/formats.md` draws it.
 
+mod packed;
+
 use bytes::{Buf, Bytes, BytesMut};
+
+pub use packed::{Packed, Shape};
 
 use crate::limits::{ENTRY_BYTES_MAX, MANIFEST_BYTES_MAX};
 use crate::log::Record;
@@ -33,6 +38,7 @@ mod tag {
     pub(super) const REACHED: u8 = 2;
     pub(super) const VERSION: u8 = 3;
     pub(super) const CHUNK: u8 = 4;
+    pub(super) const PACKED: u8 = 5;
 }
 
 /// A piece of a feed.
@@ -56,6 +62,15 @@ pub enum Frame {
     Version(Bytes),
     /// A chunk that a version which follows needs.
     Chunk(Bytes),
+    /// A change of the filter, as [`Shape::pack`] gave it.
+    Packed {
+        /// The partition that it stands in.
+        partition: u32,
+        /// Its place.
+        position: Position,
+        /// What changes.
+        changes: Bytes,
+    },
 }
 
 impl Frame {
@@ -70,6 +85,9 @@ impl Frame {
             }
             Self::Version(bytes) => put(out, tag::VERSION, &[], bytes),
             Self::Chunk(bytes) => put(out, tag::CHUNK, &[], bytes),
+            Self::Packed { partition, position, changes } => {
+                put(out, tag::PACKED, &place(*partition, *position), changes);
+            }
         }
     }
 
@@ -94,7 +112,9 @@ impl Frame {
         let kind = frame[0];
         frame.advance(1);
         Ok(Some(match kind {
-            tag::RECORD | tag::REACHED if frame.len() < PLACE_BYTES => return corrupt("it has no place"),
+            tag::RECORD | tag::REACHED | tag::PACKED if frame.len() < PLACE_BYTES => {
+                return corrupt("it has no place");
+            }
             tag::RECORD => {
                 let (partition, position) = take_place(&mut frame);
                 Self::Record { partition, record: Record { position, entry: frame } }
@@ -105,6 +125,10 @@ impl Frame {
             }
             tag::VERSION => Self::Version(frame),
             tag::CHUNK => Self::Chunk(frame),
+            tag::PACKED => {
+                let (partition, position) = take_place(&mut frame);
+                Self::Packed { partition, position, changes: frame }
+            }
             _ => return corrupt("its kind is not known"),
         }))
     }
@@ -149,6 +173,7 @@ mod tests {
             Frame::Reached { partition: 1, position },
             Frame::Version(Bytes::from_static(b"a version")),
             Frame::Chunk(Bytes::new()),
+            Frame::Packed { partition: 2, position, changes: Bytes::from_static(b"changes") },
         ]
     }
 

@@ -6,6 +6,7 @@
 //! | `spec`, `sizing` | what a filter is meant to be, and the [`Geometry`] that holds it to that |
 //! | `raw`, `array` | lines of memory and vector instructions; blocks and change tracking |
 //! | `blocked` | the native layout: bits and counters |
+//! | `condensed` | what the native layout sees of a key, in half the bytes |
 //! | `classic`, `chain` | the layouts of Guava, Redisson and RedisBloom |
 //! | `filter` | [`Filter`], which joins a family and a layout |
 //! | [`mod@format`] | files and byte streams: native, Guava, RedisBloom, Redisson |
@@ -17,6 +18,7 @@ mod array;
 mod blocked;
 mod chain;
 mod classic;
+mod condensed;
 mod error;
 mod family;
 mod filter;
@@ -29,6 +31,7 @@ mod spec;
 mod sync;
 
 pub use array::{BLOCK_BYTES, block_sum};
+pub use condensed::Condensed;
 pub use error::{Error, Result};
 pub use family::{Family, Hasher, Secret};
 pub use filter::{Filter, Stats};

@@ -77,6 +77,9 @@ fn put(copy: &Copy, frames: &[Frame]) -> Taken {
                     worst = taken;
                 }
             }
+            Frame::Packed { partition, position, changes } => {
+                copy.apply_packed(*partition, *position, changes).expect("applied");
+            }
             Frame::Reached { partition, position } => copy.reach(*partition, *position),
             Frame::Version(_) | Frame::Chunk(_) => panic!("no version was asked for"),
         }
@@ -151,6 +154,15 @@ fn a_copy_follows_by_asking_again_and_again() {
         position
     });
     assert!(copy.token().includes(&position.parse().expect("a token")));
+    // In half the bytes, if it says what its arrays look like.
+    let position = add(&door, 150, 250);
+    let whole = poll(&door, &copy.token().to_string(), 0).1;
+    let packed = poll(&door, &format!("{}&shape={}", copy.token(), copy.shape().expect("a shape")), 0).1;
+    assert!(packed.len() * 2 < whole.len(), "{} and {} bytes", packed.len(), whole.len());
+    put(&copy, &frames(&packed));
+    assert!(copy.token().includes(&position.parse().expect("a token")));
+    put(&copy, &frames(&whole));
+    assert_eq!(copy.digest(), publish(&door).digest());
     let removed = door.post("/v1/filters/f/remove", &json!({ "keys": ["key 3", "key 4", "nobody's"] }));
     assert_eq!(removed.1["removed"], 2);
     put(&copy, &frames(&poll(&door, &copy.token().to_string(), 0).1));
@@ -159,6 +171,8 @@ fn a_copy_follows_by_asking_again_and_again() {
     let (status, refused) = poll(&door, "0:zz", 0);
     assert_eq!(status, 400, "{}", String::from_utf8_lossy(&refused));
     assert_eq!(poll(&door, "", 61_000).0, 400, "nobody waits for so long");
+    let (status, refused) = poll(&door, "&shape=1-1-0", 0);
+    assert_eq!(status, 400, "{}", String::from_utf8_lossy(&refused));
     assert_eq!(door.get("/v1/filters/none/feed").0, 404);
 }
 
@@ -178,7 +192,8 @@ fn a_stream_brings_changes_and_versions() {
     assert_eq!(copy.digest(), publish(&door).digest());
 
     // With versions: it grows, and what the reader lacks comes by itself.
-    let path = format!("{path}&versions=true&have={}", version.number);
+    let shape = copy.shape().expect("a shape");
+    let path = format!("{path}&versions=true&have={}&shape={shape}", version.number);
     let mut stream = Stream::open(&door, &path);
     add(&door, 600, 5_000);
     let mut live = Arc::new(copy);

@@ -10,7 +10,7 @@ use umbel_core::copy::Taken;
 use umbel_core::feed::Frame;
 use umbel_core::version::Version;
 
-use super::{Follower, catch_up, is_other, take};
+use super::{Follower, catch_up, feed_of, is_other, take};
 use crate::backoff::Backoff;
 use crate::fetch::{self, Wanted};
 use crate::http::{Ask, Reply};
@@ -38,6 +38,8 @@ struct Heard {
     gone: bool,
     /// Nothing was left out up to where it says.
     reached: bool,
+    /// Another copy answers, whose arrays may have another shape.
+    switched: bool,
 }
 
 pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
@@ -84,6 +86,9 @@ pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
                     follower.shared.confirm(follower.shared.now());
                 }
                 follower.shared.step();
+                if heard.switched {
+                    (stream, buffer) = (open(follower, feed).await?, BytesMut::new());
+                }
             }
             fresh = renewed => {
                 renewal = None;
@@ -91,6 +96,8 @@ pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
                     Ok((live, journal)) => {
                         switch(follower, live, journal).await?;
                         renewals.reset();
+                        (stream, buffer) = (open(follower, feed).await?, BytesMut::new());
+                        chunks.clear();
                     }
                     Err(error) => {
                         // The copy that is there goes on meanwhile.
@@ -117,8 +124,7 @@ async fn begin(follower: &mut Follower) -> Result<()> {
 
 async fn open(follower: &Follower, feed: Feed) -> Result<Reply> {
     let live = follower.live()?;
-    let token = live.copy.token();
-    let mut path = format!("feed?after={token}&follow=true");
+    let mut path = format!("{}&follow=true", feed_of(&live));
     if feed.versions {
         path.push_str(&format!("&versions=true&have={}", live.number()));
     }
@@ -145,10 +151,12 @@ async fn hear(
             }
             Frame::Version(bytes) if feed.versions => {
                 let version = Version::decode(&bytes, "a version in a feed")?;
-                chunk_bytes = 0;
                 let live = fetch::assemble(&follower.shared, version, std::mem::take(chunks)).await?;
                 let journal = follower.journal_for(&live).await;
                 switch(follower, live, journal).await?;
+                // What follows is heard again, for this copy.
+                heard.switched = true;
+                return Ok(heard);
             }
             frame => {
                 let live = follower.live()?;
@@ -176,8 +184,8 @@ fn begin_renewal(follower: &Follower) -> Result<Renewal> {
     Ok(Box::pin(async move { follower.renewed(Wanted::AtLeast(token)).await }))
 }
 
-/// Lets a copy answer that has at least what the one before has. The feed goes on where it was: what the new one has already is
-/// passed over.
+/// Lets a copy answer that has at least what the one before has. The feed begins anew where that is: changes are packed for the
+/// shape of one copy.
 async fn switch(follower: &mut Follower, live: Arc<Live>, mut journal: Option<Journal>) -> Result<()> {
     let before = follower.live()?;
     if !is_other(&before, live.copy.version()) {

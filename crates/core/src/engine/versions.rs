@@ -5,7 +5,7 @@ mod known;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
@@ -23,6 +23,8 @@ const VERSIONS: &str = "versions";
 const CHUNKS: &str = "chunks";
 /// How often a slot is looked at again whose arrays were replaced meanwhile.
 const ATTEMPTS: usize = 4;
+/// Slots that are published at the same time.
+const SLOTS_AT_ONCE: usize = 16;
 
 fn folder(filter: u64) -> String {
     format!("{VERSIONS}/{filter:016x}")
@@ -164,9 +166,16 @@ impl Shared {
     /// Makes a version, unless the newest one is the same.
     async fn publish(&self, known: &mut Known, filter: &Arc<Handle>, at_least: &Token) -> Result<Published> {
         let last = self.versions(filter.id()).await?.last().copied();
-        let mut shards = Vec::new();
-        for slot in filter.slots() {
-            shards.push(self.publish_slot(known, filter, slot, at_least).await?);
+        // Each of them waits for disks or networks several times.
+        let seen: &Known = known;
+        let slots = stream::iter(filter.slots()).map(|slot| self.publish_slot(seen, filter, slot, at_least));
+        let published: Vec<_> = slots.buffered(SLOTS_AT_ONCE).try_collect().await?;
+        let mut shards = Vec::with_capacity(published.len());
+        for (shard, stored) in published {
+            for (number, (layer, stored)) in shard.layers.iter().zip(&stored).enumerate() {
+                known.remember((filter.id(), shard.slot, number), stored, &layer.chunks);
+            }
+            shards.push(shard);
         }
         let version = Version {
             filter: filter.id(),
@@ -207,14 +216,14 @@ impl Shared {
         Ok(true)
     }
 
-    /// A slot's part of a filter.
+    /// A slot's part of a filter, and what its layers were made from.
     async fn publish_slot(
         &self,
-        known: &mut Known,
+        known: &Known,
         filter: &Arc<Handle>,
         number: u16,
         at_least: &Token,
-    ) -> Result<VersionShard> {
+    ) -> Result<(VersionShard, Vec<StoredLayer>)> {
         let at_least = at_least.position(self.lane(number).partition);
         for _ in 0..ATTEMPTS {
             self.checkpoint(number).await?;
@@ -227,7 +236,8 @@ impl Shared {
             for (layer, stored) in stored.layers.iter().enumerate() {
                 layers.push(self.publish_layer(known, (filter.id(), number, layer), stored).await?);
             }
-            return Ok(VersionShard { slot: number, position, items: stored.counts.items, layers });
+            let shard = VersionShard { slot: number, position, items: stored.counts.items, layers };
+            return Ok((shard, stored.layers));
         }
         let name = &filter.definition().name;
         Err(Error::Retry(format!("the filter {name} changes so fast that there is no version of it yet")))
@@ -248,12 +258,7 @@ impl Shared {
         Ok(Some((stored.clone(), position)))
     }
 
-    async fn publish_layer(
-        &self,
-        known: &mut Known,
-        at: LayerAt,
-        layer: &StoredLayer,
-    ) -> Result<VersionLayer> {
+    async fn publish_layer(&self, known: &Known, at: LayerAt, layer: &StoredLayer) -> Result<VersionLayer> {
         let mut chunks = Vec::with_capacity(layer.blocks.len().div_ceil(CHUNK_BLOCKS));
         for (part, places) in layer.blocks.chunks(CHUNK_BLOCKS).enumerate() {
             chunks.push(match known.chunk(at, part, places) {
@@ -261,7 +266,6 @@ impl Shared {
                 None => self.publish_chunk(known, part, places).await?,
             });
         }
-        known.remember(at, layer, &chunks);
         Ok(VersionLayer { outline: layer.outline.clone(), chunks })
     }
 

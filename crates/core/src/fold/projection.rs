@@ -158,7 +158,10 @@ impl Projection {
     /// Whether the key may have been added; false is certain.
     #[inline]
     pub fn contains(&self, key: Fingerprint) -> bool {
-        self.filters().rev().any(|filter| filter.contains_fingerprint(key))
+        match &self.layers[..] {
+            [only] => only.filter.contains_fingerprint(key),
+            layers => layers.iter().rev().any(|layer| layer.filter.contains_fingerprint(key)),
+        }
     }
 
     /// Puts into `answers`, for each key, whether it may have been added.

@@ -9,6 +9,7 @@ use umbel_core::disk::MemoryDisk;
 use umbel_core::engine::{Engine, Handle, NewFilter, Token};
 use umbel_core::entry::{Entry, Request};
 use umbel_core::fold::Means;
+use umbel_core::log::Record;
 use umbel_core::random::{Random, SeededRandom};
 use umbel_core::{Error, Position};
 use umbel_filter::{Fingerprint, Spec};
@@ -33,15 +34,23 @@ async fn copied(engine: &Engine, filter: &Arc<Handle>, before: Option<&Copy>) ->
     assembly.finish(&means()).unwrap()
 }
 
-/// Follows the log to its end. Every change comes twice, as it may.
+/// Folds a change in: packed, if it is wanted so and can be.
+fn take(copy: &Copy, partition: u32, record: &Record, pack: bool) -> Result<Taken, Error> {
+    let entry = Entry::decode(&record.entry).unwrap();
+    match copy.shape().filter(|_| pack).and_then(|shape| shape.pack(&entry)) {
+        Some(changes) => copy.apply_packed(partition, record.position, &changes),
+        None => copy.apply(partition, record.position, &entry),
+    }
+}
+
+/// Follows the log to its end. Every change comes twice, as it may, once packed and once not.
 async fn follow(engine: &Engine, filter: &Arc<Handle>, copy: &Copy) -> Result<Taken, Error> {
     let (mut token, mut worst) = (copy.token(), Taken::Done);
     loop {
         let changes = engine.changes(filter, &token).await?;
-        for _ in 0..2 {
-            for (partition, record) in &changes.records {
-                let taken =
-                    copy.apply(*partition, record.position, &Entry::decode(&record.entry).unwrap())?;
+        for turn in 0..2 {
+            for (number, (partition, record)) in changes.records.iter().enumerate() {
+                let taken = take(copy, *partition, record, number % 2 == turn)?;
                 if taken != Taken::Done {
                     worst = taken;
                 }
@@ -192,11 +201,21 @@ fn somebody_elses_changes_and_chunks_are_refused() {
         let copy = copied(&engine, &filter, None).await;
         let other = engine.create(NewFilter::new("other", Spec::bloom(1_000, 0.01))).await.unwrap();
         engine.add(&other, &keys(0..1)).await.unwrap();
-        let (partition, record) = engine.changes(&other, &Token::default()).await.unwrap().records.remove(0);
+        let (partition, record) =
+            engine.changes(&other, &Token::default()).await.unwrap().records.pop().unwrap();
         let entry = Entry::decode(&record.entry).unwrap();
         assert!(matches!(copy.apply(partition, record.position, &entry), Err(Error::Invalid(_))));
-        let own = Entry { filter: filter.id(), ..entry };
+        let own = Entry { filter: filter.id(), ..entry.clone() };
         assert!(matches!(copy.apply(77, record.position, &own), Err(Error::Invalid(_))));
+
+        let shape = copy.shape().unwrap();
+        let packed = |entry| shape.pack(entry).unwrap();
+        let foreign = copy.apply_packed(partition, record.position, &packed(&entry));
+        assert!(matches!(foreign, Err(Error::Invalid(_))), "{foreign:?}");
+        assert!(matches!(copy.apply_packed(77, record.position, &packed(&own)), Err(Error::Invalid(_))));
+        let small = copied(&engine, &other, None).await.shape().unwrap();
+        let shapeless = copy.apply_packed(partition, record.position, &small.pack(&own).unwrap());
+        assert!(matches!(shapeless, Err(Error::Corrupt(_))), "{shapeless:?}");
     });
 }
 

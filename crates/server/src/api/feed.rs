@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 use umbel_core::engine::{Handle, Token};
 use umbel_core::entry::{Entry, Operation};
-use umbel_core::feed::Frame;
+use umbel_core::feed::{Frame, Shape};
 use umbel_core::version::{ChunkId, Version};
 use umbel_core::{Error, Result};
 
@@ -41,6 +41,8 @@ pub(super) struct Asked {
     versions: bool,
     /// The version that the reader has.
     have: Option<u64>,
+    /// The shape of the reader's arrays, if changes are to be packed for it.
+    shape: Option<String>,
 }
 
 /// `GET /v1/filters/{name}/feed`
@@ -61,7 +63,8 @@ pub(super) async fn feed(
             "wait_ms is for a single answer, versions for one that goes on (follow=true)",
         ));
     }
-    let mut follower = Follower::new(Arc::clone(&caller.node), filter, token);
+    let shape = asked.shape.as_deref().map(str::parse).transpose()?;
+    let mut follower = Follower::new(Arc::clone(&caller.node), filter, token, shape);
     let body = if asked.follow {
         if asked.versions {
             follower.push_versions(asked.have).await?;
@@ -81,6 +84,8 @@ struct Follower {
     node: Arc<Node>,
     filter: Arc<Handle>,
     token: Token,
+    /// What the reader's arrays look like: until it is sent a version, after which it may ask anew.
+    shape: Option<Shape>,
     /// What the reader has, if it is sent versions.
     chunks: Option<HashSet<ChunkId>>,
     /// A version at or after this place has to be sent before anything else makes sense.
@@ -92,9 +97,9 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(node: Arc<Node>, filter: Arc<Handle>, token: Token) -> Self {
+    fn new(node: Arc<Node>, filter: Arc<Handle>, token: Token, shape: Option<Shape>) -> Self {
         let told = Instant::now();
-        Self { node, filter, token, chunks: None, wanted: None, sending: None, gone: false, told }
+        Self { node, filter, token, shape, chunks: None, wanted: None, sending: None, gone: false, told }
     }
 
     async fn push_versions(&mut self, have: Option<u64>) -> Result<()> {
@@ -126,13 +131,20 @@ impl Follower {
             changes => changes?,
         };
         for (partition, record) in changes.records {
-            let operation = Entry::decode(&record.entry)?.operation;
-            self.gone |= operation == Operation::Drop;
+            let entry = Entry::decode(&record.entry)?;
+            let operation = &entry.operation;
+            self.gone |= *operation == Operation::Drop;
             let stacks = matches!(operation, Operation::Define(_)) && !self.filter.definition().retain;
             if self.chunks.is_some() && (operation.reshapes() || stacks) {
                 self.wanted.get_or_insert_default().see(partition, record.position);
             }
-            Frame::Record { partition, record }.encode(&mut out);
+            let frame = match self.shape.and_then(|shape| shape.pack(&entry)) {
+                Some(changes) => {
+                    Frame::Packed { partition, position: record.position, changes: changes.into() }
+                }
+                None => Frame::Record { partition, record },
+            };
+            frame.encode(&mut out);
         }
         self.token = changes.token;
         Ok(out)
@@ -225,7 +237,7 @@ impl Follower {
         } else {
             Frame::Version(version.encode()?.into()).encode(&mut out);
             self.token = version.token();
-            self.sending = None;
+            (self.sending, self.shape) = (None, None);
         }
         Ok(Some(out))
     }

@@ -17,6 +17,12 @@ const NOBODYS: std::ops::Range<u64> = 1_000_000..1_010_000;
 async fn every_strategy_follows_adds_and_growth() {
     for strategy in strategies() {
         for sharding in [Sharding::Whole, Sharding::Everywhere] {
+            // Versions and changes each once with a shard in every slot, which takes thousands of syncs.
+            if sharding == Sharding::Everywhere
+                && matches!(strategy, Strategy::Push | Strategy::Notify { .. })
+            {
+                continue;
+            }
             let centre = Centre::start();
             let new = NewFilter { sharding, ..NewFilter::new("f", Spec::bloom(2_000, 0.01)) };
             centre.engine().create(new).await.unwrap();
@@ -78,12 +84,13 @@ async fn lookups_never_miss_a_key_while_copies_take_each_others_place() {
             .map(|reader| {
                 let (replica, sure, stop) = (replica.clone(), Arc::clone(&sure), Arc::clone(&stop));
                 std::thread::spawn(move || {
-                    let mut number = reader;
+                    let (mut number, mut own_reader) = (reader, replica.reader());
                     while !stop.load(Ordering::SeqCst) {
                         number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(reader + 1);
                         let wanted = (number >> 33) % sure.load(Ordering::SeqCst);
-                        let answer = replica.contains(format!("key {wanted}"));
-                        assert_eq!(answer, Answer::Maybe, "key {wanted}: {:#?}", replica.status());
+                        let key = format!("key {wanted}");
+                        let answers = [replica.contains(&key), own_reader.contains(&key)];
+                        assert_eq!(answers, [Answer::Maybe; 2], "key {wanted}: {:#?}", replica.status());
                     }
                 })
             })

@@ -19,6 +19,9 @@ async fn own_adds_are_visible_at_once_and_come_to_everybody() {
         assert_eq!(one.status().spooled_keys, 0);
         reached(&other, &token).await;
         all_maybe(&other, 0..3_000);
+        let (answer, position) = other.contains_with_position("key 1");
+        assert_eq!(answer, Answer::Maybe);
+        assert!(position.expect("an answer has one").includes(&token));
         reached(&one, &token).await;
         all_maybe(&one, 0..3_000);
         assert!(matches!(one.remove(&["key 1"]).await, Err(Error::Invalid(_))));

@@ -1,0 +1,54 @@
+//! What answers: a copy, and own keys that are not in it yet. Both are changed together, so a lookup sees one moment by one load.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use umbel_filter::Fingerprint;
+
+use crate::overlay::{self, Windows};
+use crate::shared::Live;
+
+/// One moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    /// The copy, if there is one.
+    pub(crate) live: Option<Arc<Live>>,
+    /// Own keys.
+    pub(crate) windows: Windows,
+}
+
+impl View {
+    /// Whether a key was added here a short time ago.
+    #[inline]
+    pub(crate) fn has_own(&self, key: Fingerprint) -> bool {
+        !self.windows.is_empty() && overlay::contains(&self.windows, key)
+    }
+}
+
+/// The view that is, shared by those who look at it and those who change it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Views(Arc<ArcSwap<View>>);
+
+/// A view that is kept from one look to the next: to see that it is still the newest takes one plain load.
+pub(crate) type Kept = Cache<Arc<ArcSwap<View>>, Arc<View>>;
+
+impl Views {
+    #[inline]
+    pub(crate) fn load(&self) -> arc_swap::Guard<Arc<View>> {
+        self.0.load()
+    }
+
+    pub(crate) fn keep(&self) -> Kept {
+        Cache::new(Arc::clone(&self.0))
+    }
+
+    /// Changes it; `change` may be called more than once if others change it, too.
+    pub(crate) fn change(&self, change: impl Fn(&mut View)) {
+        self.0.rcu(|view| {
+            let mut next = View::clone(view);
+            change(&mut next);
+            next
+        });
+    }
+}
