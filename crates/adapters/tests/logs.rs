@@ -264,11 +264,17 @@ async fn cuts(service: &Service) {
                 proxy.cut();
             }
         });
+        let begin = Instant::now();
         writer.batch().await;
+        assert!(
+            begin.elapsed() >= Duration::from_millis(290),
+            "answered through a connection that gave no answers"
+        );
         cutter.await.unwrap();
     }
     let said = writer.check().await;
-    assert!(writer.failures >= 8, "an append was answered through a connection that gave no answers");
+    // Kafka's client sends a batch again by itself, under the same number, and the broker takes it once.
+    assert!(writer.failures >= 8 || service.name == "kafka", "an append without an answer did not fail");
     passed(service, "log", "cut before the answer", format!("8 cuts: {said}"));
 }
 
