@@ -87,7 +87,8 @@ impl Subject {
             Self::Embedded(durability) => {
                 let disk: Arc<dyn Disk> = Arc::new(RealDisk);
                 let (durability, partitions) = (*durability, PARTITIONS);
-                let settings = Settings { durability, partitions, ..Settings::new(folder.join(number.to_string())) };
+                let settings =
+                    Settings { durability, partitions, ..Settings::new(folder.join(number.to_string())) };
                 Ok(Arc::new(FileLog::open(&disk, &settings)?))
             }
             Self::Engine { url, .. } => {
@@ -110,6 +111,9 @@ struct Turn {
     append_cpu_us: f64,
     read_cpu_us: f64,
 }
+
+/// One of its figures.
+type Of = fn(&Turn) -> f64;
 
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut subjects = vec![Subject::Embedded(Durability::default()), Subject::Embedded(Durability::Always)];
@@ -138,10 +142,10 @@ fn measure(options: &Options, subjects: &[Subject], folder: &std::path::Path) ->
         }
     }
     progress.pause();
-    let of = |turns: &[Turn], figure: fn(&Turn) -> f64| median(&turns.iter().map(figure).collect::<Vec<_>>());
+    let of = |turns: &[Turn], figure: Of| median(&turns.iter().map(figure).collect::<Vec<_>>());
     let Some(embedded) = turns.first() else { return Ok(()) };
     for (subject, turns) in subjects.iter().zip(&turns) {
-        let figures: [(&str, fn(&Turn) -> f64, &str); 6] = [
+        let figures: [(&str, Of, &str); 6] = [
             ("append", |turn| turn.appended_per_second, "keys/s"),
             ("append, p50", |turn| turn.p50_ms, "ms"),
             ("append, p99", |turn| turn.p99_ms, "ms"),

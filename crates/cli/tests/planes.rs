@@ -72,11 +72,16 @@ impl Umbel {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// Ends it without a word, and throws away all that it had on this machine.
-    fn lose(&mut self) {
+    /// Ends it without a word.
+    fn kill(&mut self) {
         let mut process = self.process.take().unwrap();
         process.kill().unwrap();
         process.wait().unwrap();
+    }
+
+    /// Ends it, and throws away all that it had on this machine.
+    fn lose(&mut self) {
+        self.kill();
         let _ = std::fs::remove_dir_all(self.folder.join("data"));
     }
 
@@ -216,6 +221,53 @@ fn away(umbel: &Umbel, log: &Service) {
         std::thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(umbel.ask("bf.exists seen back"), "1");
+}
+
+#[test]
+fn what_a_folder_was_made_with_is_taken_from_its_registry() {
+    let mut umbel = Umbel::new(Vec::new());
+    umbel.start(&["--slots", SLOTS, "--partitions", "4"]);
+    umbel.kill();
+    umbel.start(&[]);
+    umbel.kill();
+    let refused = umbel.refusal(&["--slots", "8", "--partitions", "2"]);
+    assert!(refused.contains("slots 8 here and 16 there, partitions 2 here and 4 there"), "{refused}");
+}
+
+#[cfg(not(feature = "kafka"))]
+#[test]
+fn a_build_without_an_engine_names_the_feature() {
+    let umbel = Umbel::new(vec!["--log".to_owned(), "kafka://me:hunter2@h1/umbel".to_owned()]);
+    let refused = umbel.refusal(&[]);
+    assert!(refused.contains("this build lacks kafka://; rebuild with --features kafka"), "{refused}");
+    assert!(!refused.contains("hunter2"), "{refused}");
+}
+
+/// Two servers would remove each other's checkpoints.
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn a_second_server_is_kept_off() {
+    let (Some(redis), Some(etcd)) = (service("redis"), service("etcd")) else { return };
+    let urls = [url(&redis, "?partitions=2"), url(&redis, ""), url(&etcd, "")];
+    let arguments = || {
+        let flags = ["--log", "--blobs", "--registry"].into_iter().zip(&urls);
+        flags.flat_map(|(flag, url)| [flag.to_owned(), url.clone()]).collect()
+    };
+    let mut first = Umbel::new(arguments());
+    first.start(&[]);
+    let mut second = Umbel::new(arguments());
+    let refused = second.refusal(&[]);
+    assert!(refused.contains("another server serves this deployment"), "{refused}");
+    first.kill();
+    let begin = Instant::now();
+    second.start(&[]);
+    let took = begin.elapsed();
+    passed(
+        &etcd,
+        "all",
+        "a second server",
+        format!("refused; after a kill of the first, served in {took:.1?}"),
+    );
 }
 
 #[test]
