@@ -6,7 +6,7 @@ use umbel_filter::Fingerprint;
 use crate::limits::{ENTRY_BYTES_MAX, FINGERPRINTS_MAX};
 use crate::{Error, Result};
 
-const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 32;
 const SUM_BYTES: usize = 4;
 const FINGERPRINT_BYTES: usize = 16;
