@@ -5,6 +5,7 @@
 //! | `filters` | filters in process: speed, memory and error |
 //! | `engine` | the engine on real files: adds, pauses, recovery, growth, snapshots |
 //! | `sync` | replicas: what travels, how soon it is there, what lookups notice |
+//! | `planes` | logs on engines against the embedded one |
 //! | `loops` | what a request costs on tokio, on bare epoll and on io_uring |
 //! | `report` | figures for people and programs |
 //! | `measure` | clocks, medians and progress |
@@ -15,6 +16,7 @@ mod filters;
 mod huge_pages;
 mod loops;
 mod measure;
+mod planes;
 mod report;
 mod sync;
 
@@ -46,6 +48,9 @@ enum Command {
     /// Replicas: bytes on the wire, time until an add is everywhere, lookups while versions are swapped, compression.
     #[command(after_help = sync::EXAMPLES)]
     Sync(sync::Options),
+    /// Logs on Kafka, NATS, RabbitMQ and Redis against the embedded one: appends, latency, reading back, processor time.
+    #[command(after_help = planes::EXAMPLES)]
+    Planes(planes::Options),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +59,7 @@ fn main() -> ExitCode {
         Command::Engine(options) => engine::run(&options),
         Command::Loops(options) => loops::run(&options),
         Command::Sync(options) => sync::run(&options),
+        Command::Planes(options) => planes::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

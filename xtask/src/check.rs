@@ -16,7 +16,7 @@ const DIRECTIONS: [(&str, &[&str]); 7] = [
     ("umbel-client", &["umbel-filter", "umbel-core"]),
     // The client only in its tests: replicas follow a real server.
     ("umbel-server", &["umbel-filter", "umbel-core", "umbel-client"]),
-    ("umbel", &["umbel-filter", "umbel-core", "umbel-client", "umbel-server"]),
+    ("umbel", &["umbel-filter", "umbel-core", "umbel-adapters", "umbel-client", "umbel-server"]),
     ("xtask", &[]),
 ];
 

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask check`, `fix`, `test`, `planes`, `services`, `torture`, `fuzz`.
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `planes`, `services`, `sizes`, `torture`, `fuzz`.
 
 mod check;
 mod clients;
@@ -7,6 +7,7 @@ mod packages;
 mod planes;
 mod server;
 mod services;
+mod sizes;
 mod snapshots;
 mod step;
 mod test;
@@ -41,6 +42,8 @@ enum Chore {
         /// The servers, all if none is named
         names: Vec<String>,
     },
+    /// Build time and size of the command, without engines and with all of them; builds from nothing
+    Sizes,
     /// Real servers on private ports, with data that is thrown away
     Services {
         #[command(subcommand)]
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Chore::Snapshots => snapshots::run(),
         Chore::Api => clients::api(),
         Chore::Planes { names } => planes::run(&names),
+        Chore::Sizes => sizes::run(),
         Chore::Services { what: Services::Start { names } } => services::start(&names).map(drop),
         Chore::Services { what: Services::Stop { names } } => services::stop(&names),
         Chore::Services { what: Services::Status { names } } => services::status(&names),

@@ -31,9 +31,11 @@ struct Service {
 }
 
 const JAVA: Need = Need { check: "java -version", package: "default-jre-headless" };
+const MAVEN: Need = Need { check: "mvn --version", package: "maven" };
+const KAFKA_VERSION: &str = "ls target/services/kafka-jars | sed -n 's/^kafka_[^-]*-\\(.*\\).jar/\\1/p'";
 const VENV: Need = Need { check: "python3 -m ensurepip --version", package: "python3-venv" };
 
-const ALL: [Service; 7] = [
+const ALL: [Service; 8] = [
     Service {
         name: "etcd",
         needs: &[Need { check: "etcd --version", package: "etcd-server" }],
@@ -84,11 +86,19 @@ const ALL: [Service; 7] = [
     },
     Service {
         name: "kafka",
-        needs: &[JAVA, Need { check: "mvn --version", package: "maven" }],
+        needs: &[JAVA, MAVEN],
         is_optional: true,
         prepare: prepare_kafka,
         script: kafka,
-        version: "ls target/services/kafka-jars | sed -n 's/^kafka_[^-]*-\\(.*\\).jar/\\1/p'",
+        version: KAFKA_VERSION,
+    },
+    Service {
+        name: "brokers",
+        needs: &[JAVA, MAVEN],
+        is_optional: true,
+        prepare: prepare_kafka,
+        script: kafka_cluster,
+        version: KAFKA_VERSION,
     },
 ];
 
@@ -175,13 +185,21 @@ fn rabbitmq(folder: &Path, [port, nodes]: [u16; 2]) -> Result<String, Failure> {
     ))
 }
 
+/// Whoever comes by the port two behind the first is sent to the one three behind it: there, tests have a proxy. The one four behind it
+/// wants a password.
 fn kafka(folder: &Path, [port, controller]: [u16; 2]) -> Result<String, Failure> {
+    let (behind_proxy, proxy, sasl) = (port + 2, port + 3, port + 4);
     let settings = format!(
         "process.roles=broker,controller\nnode.id=1\n\
-         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
-         advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
-         controller.quorum.bootstrap.servers=127.0.0.1:{controller}\n\
-         listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
+         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},PROXIED://127.0.0.1:{behind_proxy},\
+         SASL://127.0.0.1:{sasl}\n\
+         advertised.listeners=PLAINTEXT://127.0.0.1:{port},PROXIED://127.0.0.1:{proxy},SASL://127.0.0.1:{sasl}\n\
+         listener.name.sasl.sasl.enabled.mechanisms=PLAIN\n\
+         listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \
+         required user_umbel=\"hunter2\";\n\
+         controller.listener.names=CONTROLLER\ncontroller.quorum.bootstrap.servers=127.0.0.1:{controller}\n\
+         inter.broker.listener.name=PLAINTEXT\n\
+         listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,SASL:SASL_PLAINTEXT\n\
          log.dirs={}\noffsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n\
          transaction.state.log.min.isr=1\ngroup.initial.rebalance.delay.ms=0\n\
          offsets.topic.num.partitions=1\nbroker.heartbeat.interval.ms=500\nbroker.session.timeout.ms=3000\n",
@@ -190,8 +208,7 @@ fn kafka(folder: &Path, [port, controller]: [u16; 2]) -> Result<String, Failure>
     let file = folder.join("server.properties");
     std::fs::write(&file, settings)?;
     let file = file.display();
-    let jars = root().join("target/services/kafka-jars/*");
-    let java = format!("java -Xmx512m -cp '{}'", jars.display());
+    let java = kafka_java();
     let data = folder.join("data");
     Ok(format!(
         "test -e {0}/log/meta.properties || \
@@ -199,6 +216,47 @@ fn kafka(folder: &Path, [port, controller]: [u16; 2]) -> Result<String, Failure>
          -c {file}\nexec {java} kafka.Kafka {file}",
         data.display()
     ))
+}
+
+fn kafka_java() -> String {
+    let jars = root().join("target/services/kafka-jars/*");
+    format!("java -Xmx512m -cp '{}'", jars.display())
+}
+
+/// Brokers of the cluster: ports in a row for clients, then as many for the brokers among themselves.
+const BROKERS: u16 = 3;
+
+/// Three brokers in one session. Tests kill one by `brokerN.pid`, and start it again by `sh broker N`.
+fn kafka_cluster(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
+    let voters: Vec<_> =
+        (0..BROKERS).map(|broker| format!("{}@127.0.0.1:{}", broker + 1, port + BROKERS + broker)).collect();
+    for broker in 0..BROKERS {
+        let settings = format!(
+            "process.roles=broker,controller\nnode.id={number}\n\
+             listeners=PLAINTEXT://127.0.0.1:{clients},CONTROLLER://127.0.0.1:{peers}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{clients}\ncontroller.listener.names=CONTROLLER\n\
+             controller.quorum.voters={voters}\n\
+             listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
+             log.dirs={data}\ndefault.replication.factor=3\nmin.insync.replicas=2\n\
+             offsets.topic.num.partitions=1\nbroker.heartbeat.interval.ms=500\nbroker.session.timeout.ms=3000\n\
+             replica.lag.time.max.ms=5000\n",
+            number = broker + 1,
+            clients = port + broker,
+            peers = port + BROKERS + broker,
+            voters = voters.join(","),
+            data = folder.join(format!("data/{}", broker + 1)).display(),
+        );
+        std::fs::write(folder.join(format!("server{}.properties", broker + 1)), settings)?;
+    }
+    let (java, at) = (kafka_java(), folder.display());
+    // All must have the same name of the cluster, whatever it is.
+    let broker = format!(
+        "settings={at}/server$1.properties\n\
+         test -e {at}/data/$1/meta.properties || {java} kafka.tools.StorageTool format -t dW1iZWx1bWJlbHVtYmVsdQ -c $settings\n\
+         echo $$ > {at}/broker$1.pid\nexec {java} kafka.Kafka $settings\n"
+    );
+    std::fs::write(folder.join("broker"), broker)?;
+    Ok(format!("for number in 1 2 3; do sh {at}/broker $number & done\nwait"))
 }
 
 /// The Python environment of the servers.
@@ -249,6 +307,11 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Service>, Failure> {
     }
     let wanted = |service: &&Service| names.is_empty() || names.iter().any(|name| name == service.name);
     Ok(ALL.iter().filter(wanted).collect())
+}
+
+/// The names of these services, or of all.
+pub(crate) fn names(names: &[String]) -> Result<Vec<&'static str>, Failure> {
+    Ok(chosen(names)?.iter().map(|service| service.name).collect())
 }
 
 /// Installs and starts services; gives the names of those that run.
@@ -367,10 +430,11 @@ impl Service {
     }
 }
 
-/// Two ports, with a few free ones behind the second, under those that the system gives to clients by itself.
+/// Two ports, with six free ones behind them that are nobody else's, under those that the system gives to clients by itself.
 fn free_ports() -> Result<[u16; 2], Failure> {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let start = 20_000 + (std::process::id() % 10_000) as u16;
-    let first = (start..32_700).find(|port| (0..8).all(|more| is_free(port + more)));
+    // A service need not listen on all of its eight ports at once, so it is given them as a block.
+    let first = (start / 8 * 8..32_700).step_by(8).find(|port| (0..8).all(|more| is_free(port + more)));
     first.map(|port| [port, port + 1]).ok_or_else(|| "no ports are free".into())
 }

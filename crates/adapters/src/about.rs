@@ -20,8 +20,8 @@ pub struct About {
     pub version: String,
     /// What an acknowledgement is worth.
     pub durability: Durability,
-    /// What a user should know besides, in one sentence; empty if there is nothing.
-    pub note: String,
+    /// What it lacks, or what a user should know besides, in one sentence; empty if there is nothing.
+    pub lacks: String,
 }
 
 /// What is left of acknowledged changes when machines fail.
@@ -37,6 +37,19 @@ pub enum Durability {
     Memory,
     /// The engine does not say.
     Unknown,
+}
+
+impl Durability {
+    /// The class in one word, for tables and programs.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Synced => "synced",
+            Self::Replicated(_) => "replicated",
+            Self::Window(_) => "window",
+            Self::Memory => "memory",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 impl fmt::Display for Durability {
@@ -60,8 +73,8 @@ impl fmt::Display for About {
             write!(f, " {}", self.version)?;
         }
         write!(f, ": {}", self.durability)?;
-        if !self.note.is_empty() {
-            write!(f, "; {}", self.note)?;
+        if !self.lacks.is_empty() {
+            write!(f, "; {}", self.lacks)?;
         }
         Ok(())
     }

@@ -103,7 +103,7 @@ async fn opened(url: &Url, engine: &'static str, store: impl ObjectStore) -> Res
                     engine,
                     version: String::new(),
                     durability: Durability::Synced,
-                    note: "conditional puts work".into(),
+                    lacks: String::new(),
                 };
                 return Ok(Opened { plane: Arc::new(store), about });
             }

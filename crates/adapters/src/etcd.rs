@@ -61,7 +61,7 @@ pub(crate) async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
         engine: "etcd",
         version: status.version().to_owned(),
         durability: Durability::Synced,
-        note: match members {
+        lacks: match members {
             1 => "it is a single server, whose disk is all there is".into(),
             _ => String::new(),
         },

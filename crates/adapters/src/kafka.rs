@@ -202,18 +202,18 @@ async fn about(
         )));
     }
     let in_sync = setting("min.insync.replicas").and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
-    let mut notes = Vec::new();
+    let mut lacks = Vec::new();
     if in_sync < 2 {
-        notes.push("min.insync.replicas is 1, and Kafka leaves it to the system when to write");
+        lacks.push("min.insync.replicas is 1, and Kafka leaves it to the system when to write");
     }
     if setting("retention.ms").is_some_and(|text| text != "-1")
         || setting("retention.bytes").is_some_and(|text| text != "-1")
     {
-        notes.push("its retention may take entries before they are archived");
+        lacks.push("its retention may take entries before they are archived");
     }
     let durability =
         if in_sync < 2 { Durability::Window(WRITEBACK) } else { Durability::Replicated(in_sync) };
-    Ok(About { engine: "Kafka", version: String::new(), durability, note: notes.join("; ") })
+    Ok(About { engine: "Kafka", version: String::new(), durability, lacks: lacks.join("; ") })
 }
 
 impl KafkaLog {

@@ -8,9 +8,12 @@
 //!
 //! Every engine is one file and one Cargo feature; none is on by default. What the engine at the other end promises is found out
 //! when it is opened, and said in one sentence ([`About`]).
+//!
+//! A plane stays with the runtime in which it was opened, which needs threads of its own. It may be called from everywhere.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
 mod about;
+mod anywhere;
 #[cfg(feature = "cloud")]
 mod cloud;
 #[cfg(feature = "etcd")]
@@ -27,11 +30,10 @@ mod probe;
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
-mod url;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
 pub use about::{About, Durability, Opened};
 pub use open::{open_blobs, open_log, open_registry};
 pub use probe::{Plane, Report, probe};
-pub use url::Url;
+pub use umbel_core::url::Url;

@@ -122,7 +122,7 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         } else {
             Durability::Window(SYNC)
         },
-        note: "it syncs every write only with `sync_interval: always`, which it does not tell".into(),
+        lacks: "it syncs every write only with `sync_interval: always`, which it does not tell".into(),
     };
     let log = NatsLog { context, name, partitions: streams, message_bytes_max: info.max_payload, timeout };
     Ok(Opened { plane: Arc::new(log), about })

@@ -1,55 +1,58 @@
+use std::sync::Arc;
+
 use umbel_core::log::Log;
 use umbel_core::registry::Registry;
 use umbel_core::{Error, Result};
 
 use object_store::ObjectStore;
 
+use crate::anywhere::Anywhere;
 use crate::{Opened, Url};
 
 /// Opens the log that a URL names, say `kafka://h1,h2/topic?partitions=256`.
-pub async fn open_log(url: &str) -> Result<Opened<dyn Log>> {
-    let url = Url::parse(url)?;
-    match url.scheme() {
+pub async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
+    let opened: Opened<dyn Log> = match url.scheme() {
         #[cfg(feature = "kafka")]
-        "kafka" => crate::kafka::open_log(&url).await,
+        "kafka" => crate::kafka::open_log(url).await,
         #[cfg(feature = "nats")]
-        "nats" => crate::nats::open_log(&url).await,
+        "nats" => crate::nats::open_log(url).await,
         #[cfg(feature = "rabbitmq")]
-        "rabbitmq" => crate::rabbitmq::open_log(&url).await,
+        "rabbitmq" => crate::rabbitmq::open_log(url).await,
         #[cfg(feature = "redis")]
-        "redis" => crate::redis::open_log(&url).await,
+        "redis" => crate::redis::open_log(url).await,
         scheme => Err(missing("log", scheme, &["kafka", "nats", "rabbitmq", "redis"])),
-    }
+    }?;
+    Ok(Opened { plane: Arc::new(Anywhere::new(opened.plane)), about: opened.about })
 }
 
 /// Opens the object store that a URL names, say `s3://bucket/prefix`.
-pub async fn open_blobs(url: &str) -> Result<Opened<dyn ObjectStore>> {
-    let url = Url::parse(url)?;
-    match url.scheme() {
+pub async fn open_blobs(url: &Url) -> Result<Opened<dyn ObjectStore>> {
+    let opened: Opened<dyn ObjectStore> = match url.scheme() {
         #[cfg(feature = "s3")]
-        "s3" => crate::cloud::open_s3(&url).await,
+        "s3" => crate::cloud::open_s3(url).await,
         #[cfg(feature = "gcs")]
-        "gs" => crate::cloud::open_gcs(&url).await,
+        "gs" => crate::cloud::open_gcs(url).await,
         #[cfg(feature = "azure")]
-        "az" => crate::cloud::open_azure(&url).await,
+        "az" => crate::cloud::open_azure(url).await,
         #[cfg(feature = "redis")]
-        "redis" => crate::redis::open_blobs(&url).await,
+        "redis" => crate::redis::open_blobs(url).await,
         scheme => Err(missing("blobs", scheme, &["az", "gs", "redis", "s3"])),
-    }
+    }?;
+    Ok(Opened { plane: Arc::new(Anywhere::new(opened.plane)), about: opened.about })
 }
 
 /// Opens the registry that a URL names, say `etcd://h1,h2/umbel`.
-pub async fn open_registry(url: &str) -> Result<Opened<dyn Registry>> {
-    let url = Url::parse(url)?;
-    match url.scheme() {
+pub async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
+    let opened: Opened<dyn Registry> = match url.scheme() {
         #[cfg(feature = "etcd")]
-        "etcd" => crate::etcd::open_registry(&url).await,
+        "etcd" => crate::etcd::open_registry(url).await,
         #[cfg(feature = "redis")]
-        "redis" => crate::redis::open_registry(&url).await,
+        "redis" => crate::redis::open_registry(url).await,
         #[cfg(feature = "zookeeper")]
-        "zookeeper" => crate::zookeeper::open_registry(&url).await,
+        "zookeeper" => crate::zookeeper::open_registry(url).await,
         scheme => Err(missing("registry", scheme, &["etcd", "redis", "zookeeper"])),
-    }
+    }?;
+    Ok(Opened { plane: Arc::new(Anywhere::new(opened.plane)), about: opened.about })
 }
 
 /// The feature that brings a scheme, where it has another name.

@@ -92,7 +92,7 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         engine: "RabbitMQ streams",
         version: String::new(),
         durability: Durability::Window(WRITEBACK),
-        note: "it leaves it to the system when to write, and streams cannot be trimmed over AMQP".into(),
+        lacks: "it leaves it to the system when to write, and streams cannot be trimmed over AMQP".into(),
     };
     Ok(Opened { plane: Arc::new(log), about })
 }

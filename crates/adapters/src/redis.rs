@@ -124,7 +124,7 @@ impl Connection {
             })
             .await;
         let policy = policy.ok().and_then(|pair| pair.into_iter().nth(1));
-        let (durability, mut note) = match (&*field("aof_enabled"), policy.as_deref()) {
+        let (durability, mut lacks) = match (&*field("aof_enabled"), policy.as_deref()) {
             ("0", _) => (Durability::Memory, "it runs without AOF (appendonly no)".to_owned()),
             (_, Some("always")) => (Durability::Synced, String::new()),
             (_, Some("everysec")) => {
@@ -134,13 +134,13 @@ impl Connection {
             (_, None) => (Durability::Unknown, "appendfsync may not be read here".into()),
         };
         if field("connected_slaves").parse().is_ok_and(|replicas: u32| replicas > 0) {
-            note = [&*note, "a failover may lose what was not yet replicated"]
+            lacks = [&*lacks, "a failover may lose what was not yet replicated"]
                 .into_iter()
                 .filter(|part| !part.is_empty())
                 .collect::<Vec<_>>()
                 .join("; ");
         }
-        Ok(About { engine: "Redis", version: field("redis_version"), durability, note })
+        Ok(About { engine: "Redis", version: field("redis_version"), durability, lacks })
     }
 }
 

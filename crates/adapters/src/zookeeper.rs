@@ -102,8 +102,8 @@ pub(crate) async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
             break;
         }
     }
-    let note = if hosts.len() == 1 { "one server is named; if it is away, so is the registry" } else { "" };
-    let about = About { engine: "ZooKeeper", version, durability: Durability::Synced, note: note.into() };
+    let lacks = if hosts.len() == 1 { "one server is named; if it is away, so is the registry" } else { "" };
+    let about = About { engine: "ZooKeeper", version, durability: Durability::Synced, lacks: lacks.into() };
     Ok(Opened { plane: Arc::new(registry), about })
 }
 

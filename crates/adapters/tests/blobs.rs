@@ -5,13 +5,17 @@ mod common;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{Service, fresh, passed, service};
+use common::{Service, elsewhere, fresh, passed, service};
 use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
-use umbel_adapters::open_blobs;
+use umbel_adapters::Url;
 use umbel_core::Error;
 use umbel_core::limits::UPLOAD_PART_BYTES;
+
+async fn open_blobs(url: &str) -> Result<umbel_adapters::Opened<dyn ObjectStore>, Error> {
+    umbel_adapters::open_blobs(&Url::parse(url)?).await
+}
 
 /// Makes a bucket as S3's clients do, and opens it.
 async fn open(service: &Service) -> Arc<dyn ObjectStore> {
@@ -81,6 +85,17 @@ async fn parts_and_ranges(service: &Service, store: &Arc<dyn ObjectStore>) {
     assert_eq!(read, [&[0_u8][..], &[0, 0, 1, 1], b"end"]);
     let whole = store.get(&path).await.unwrap().bytes().await.unwrap();
     assert!(whole.len() as u64 == length && whole[..UPLOAD_PART_BYTES] == part(0)[..]);
+    let called = Arc::clone(store);
+    elsewhere(async move {
+        let path = Path::from("parts/elsewhere");
+        let mut upload = called.put_multipart(&path).await.unwrap();
+        upload.put_part(Bytes::from_static(b"elsewhere").into()).await.unwrap();
+        upload.complete().await.unwrap();
+        assert_eq!(called.get(&path).await.unwrap().bytes().await.unwrap(), "elsewhere");
+        let listed: Vec<_> = called.list(Some(&Path::from("parts"))).try_collect().await.unwrap();
+        assert_eq!(listed.len(), 2);
+    });
+    passed(service, "blobs", "other runtimes", "put, read and listed under one without timers and sockets");
     let mut abandoned = store.put_multipart(&Path::from("parts/abandoned")).await.unwrap();
     abandoned.put_part(part(9).into()).await.unwrap();
     abandoned.abort().await.unwrap();

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{fresh, passed, service};
-use umbel_adapters::{Durability, Plane, probe};
+use umbel_adapters::{Durability, Plane, Report, Url};
 use umbel_core::Error;
 
 /// A server of one test. It ends with it.
@@ -36,6 +36,10 @@ fn start(program: &str, arguments: &[&str]) -> (Server, String) {
     (server, address)
 }
 
+async fn probe(plane: Plane, url: &str) -> Result<Report, Error> {
+    umbel_adapters::probe(plane, &Url::parse(url)?).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs real servers; `cargo xtask planes` starts them"]
 async fn redis_says_what_its_aof_is_worth() {
@@ -45,22 +49,20 @@ async fn redis_says_what_its_aof_is_worth() {
     let bare = ["--port", "PORT", "--bind", "127.0.0.1", "--dir", folder, "--save", ""];
     let (_server, address) = start("redis-server", &bare);
     let url = format!("redis://:secret@{address}/probe");
-    let reports = probe(&[(Plane::Registry, &url)]).await;
     // A server without passwords refuses one.
-    let refused = reports[0].outcome.as_ref().unwrap_err();
+    let refused = probe(Plane::Registry, &url).await.unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
-    let refused = refused.to_string();
-    assert!(!refused.contains("secret") && !reports[0].url.contains("secret"), "{refused}");
+    assert!(!refused.to_string().contains("secret"), "{refused}");
 
     let url = format!("redis://{address}/probe?partitions=2");
-    let reports = probe(&[(Plane::Log, &url), (Plane::Registry, "redis://127.0.0.1:1")]).await;
-    let about = reports[0].outcome.as_ref().unwrap();
+    let about = probe(Plane::Log, &url).await.unwrap().about;
+    assert!(probe(Plane::Registry, "redis://127.0.0.1:1").await.is_err(), "nobody is there");
     assert_eq!(about.durability, Durability::Memory);
     assert!(about.to_string().contains("without AOF"), "{about}");
-    assert!(reports[1].outcome.is_err(), "nobody is there");
     let ready = format!("redis://{}/{}", service.address(), fresh("probe"));
-    let reports = probe(&[(Plane::Registry, &ready)]).await;
-    assert_eq!(reports[0].outcome.as_ref().unwrap().durability, Durability::Synced);
+    let report = probe(Plane::Registry, &ready).await.unwrap();
+    assert_eq!(report.about.durability, Durability::Synced);
+    assert!(report.held.iter().any(|(what, took)| *what == "compare-and-set" && *took > Duration::ZERO));
     passed(&service, "log", "probe", format!("\"{about}\""));
 }
 
@@ -71,8 +73,7 @@ async fn nats_without_jetstream_is_told() {
     let program = std::env::var("UMBEL_SERVICES").unwrap() + "/python/bin/nats-server";
     let (_server, address) = start(&program, &["-a", "127.0.0.1", "-p", "PORT"]);
     let url = format!("nats://{address}/probe?partitions=2&timeout_ms=2000");
-    let reports = probe(&[(Plane::Log, &url)]).await;
-    let why = reports[0].outcome.as_ref().unwrap_err().to_string();
+    let why = probe(Plane::Log, &url).await.unwrap_err().to_string();
     assert!(why.contains("no JetStream"), "{why}");
     passed(&service, "log", "probe", format!("\"{why}\""));
 }

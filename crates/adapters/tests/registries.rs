@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Service, fresh, passed, service};
-use umbel_adapters::open_registry;
+use common::{Service, elsewhere, fresh, passed, service};
+use umbel_adapters::{Url, open_registry};
 use umbel_core::Error;
 use umbel_core::registry::lock::{self, Fence};
 use umbel_core::registry::{Change, Expected, Lease, Registry, suite};
 
 async fn open(service: &Service, prefix: &str) -> Arc<dyn Registry> {
     let url = format!("{}://{}/{prefix}?timeout_ms=2000", service.name, service.address());
-    let opened = open_registry(&url).await.unwrap();
+    let opened = open_registry(&Url::parse(&url).unwrap()).await.unwrap();
     println!("{}", opened.about);
     opened.plane
 }
@@ -39,6 +39,13 @@ async fn at_last<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
 
 async fn contract(service: &Service) {
     let registry = open(service, &fresh("suite")).await;
+    let called = Arc::clone(&registry);
+    elsewhere(async move {
+        called.put("elsewhere", bytes("x"), Expected::Absent, None).await.unwrap();
+        assert_eq!(called.get("elsewhere").await.unwrap().unwrap().value, bytes("x"));
+        called.delete("elsewhere", Expected::Anything).await.unwrap();
+    });
+    passed(service, "registry", "other runtimes", "put and read under one without timers and sockets");
     let begin = Instant::now();
     suite::all(registry, &|time| Box::pin(tokio::time::sleep(time))).await;
     for case in suite::CASES {

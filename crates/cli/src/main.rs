@@ -2,15 +2,18 @@
 
 mod bench;
 mod config;
+mod doctor;
 mod inspect;
 mod ping;
 mod plan;
+mod planes;
 mod publish;
 mod remote;
 mod replica;
 mod report;
 mod rollout;
 mod serve;
+mod sole;
 mod status;
 mod units;
 
@@ -32,6 +35,7 @@ enum Command {
     Serve(Box<serve::Arguments>),
     Config(Box<config::Arguments>),
     Bench(Box<bench::Arguments>),
+    Doctor(doctor::Arguments),
     Ping(ping::Arguments),
     Status(status::Arguments),
     Publish(publish::Arguments),
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Config(arguments) => config::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Ping(arguments) => ping::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Status(arguments) => status::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Publish(arguments) => publish::run(&arguments).map(|()| ExitCode::SUCCESS),

@@ -7,12 +7,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
-use umbel_core::clock::SystemClock;
-use umbel_core::disk::{Disk, RealDisk};
 use umbel_core::engine::Engine;
-use umbel_core::log;
-use umbel_core::registry::EmbeddedRegistry;
 use umbel_server::chores::Chores;
 use umbel_server::config::{Config, Format};
 use umbel_server::logging;
@@ -21,6 +18,8 @@ use umbel_server::server::{Doors, Server};
 use umbel_server::tls::{self, Tls};
 
 use crate::config::Flags;
+use crate::planes::{self, Planes};
+use crate::sole::Sole;
 use crate::units::bytes;
 
 /// What a supervisor sees if the server cannot go on and must not simply be started again: `EX_SOFTWARE` of sysexits.
@@ -37,6 +36,7 @@ Examples:
   umbel serve
   umbel serve --data /var/lib/umbel --memory 16GiB
   umbel serve --bind 0.0.0.0 --password-file /etc/umbel/password
+  umbel serve --log kafka://h1,h2/umbel?partitions=64 --blobs s3://bucket/umbel --registry etcd://h1,h2
   redis-cli -p 6380 bf.add urls https://example.com/"
 )]
 pub(crate) struct Arguments {
@@ -50,12 +50,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     raise_descriptors(u64::from(config.max_clients) + OWN_DESCRIPTORS);
     let tls = tls::Files::of(&config).map(Tls::open).transpose()?.map(Arc::new);
     let (http, https) = (addresses(&config, config.http_port), addresses(&config, config.tls_http_port));
+    // What engines say comes in until nobody asks any more: this ends last.
+    let planes = planes::runtime()?;
     let chores = Chores::start_with(&http, tls.clone().map(|tls| (&https[..], tls)))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, tls, &chores))
+    runtime.block_on(serve(config, tls, &chores, planes.handle()))
 }
 
-async fn serve(config: Config, tls: Option<Arc<Tls>>, chores: &Chores) -> Result<ExitCode, Box<dyn Error>> {
+async fn serve(
+    config: Config,
+    tls: Option<Arc<Tls>>,
+    chores: &Chores,
+    planes: &Handle,
+) -> Result<ExitCode, Box<dyn Error>> {
     let doors = Doors {
         plain: addresses(&config, config.port),
         secure: addresses(&config, config.tls_port),
@@ -66,20 +73,25 @@ async fn serve(config: Config, tls: Option<Arc<Tls>>, chores: &Chores) -> Result
     let begun = tokio::time::Instant::now();
     // Asked to end while it recovers, it ends: nothing was promised to anybody yet.
     let mut ended = std::pin::pin!(asked_to_end());
-    let engine = tokio::select! {
-        engine = open(&config) => engine?,
+    let (engine, mut planes, config) = tokio::select! {
+        opened = open(config, planes) => opened?,
         signal = &mut ended => {
             tracing::info!("{} while recovering", signal?);
             return Ok(ExitCode::SUCCESS);
         }
     };
     engine.start()?;
-    let registry =
-        EmbeddedRegistry::open(Arc::new(RealDisk), &config.data, Arc::new(SystemClock::default()))?;
-    let node = Arc::new(Node::new(engine, config, loops)?.with_registry(Arc::new(registry)));
+    let mut node = Node::new(engine, config, loops)?.with_registry(planes.registry);
+    if let Some((_, _, about)) = planes.engines.iter().find(|(plane, _, _)| *plane == "log") {
+        node.durability = about.durability.to_string();
+    }
+    let node = Arc::new(node);
     let server = Server::open(&node, &doors, loops)?;
     chores.watch(&node, tls.as_ref());
     banner(&node, &server, chores, loops, begun.elapsed());
+    for (plane, url, about) in &planes.engines {
+        tracing::info!("  {plane}  {url}  ({about})");
+    }
 
     tokio::select! {
         signal = ended => {
@@ -87,27 +99,40 @@ async fn serve(config: Config, tls: Option<Arc<Tls>>, chores: &Chores) -> Result
             node.stop.stop();
         }
         () = node.stop.stopped() => {}
+        why = lost(&mut planes.sole) => node.fail(why),
     }
     tokio::task::spawn_blocking(move || server.join()).await??;
     if let Some(why) = node.failure() {
         tracing::error!(
-            "the server cannot go on: {why}. What was acknowledged is in the log; look at the disk, then start it again"
+            "the server cannot go on: {why}. What was acknowledged is in the log; look at what it stands on, then start it again"
         );
         return Ok(CANNOT_GO_ON.into());
     }
     node.engine.close().await?;
+    if let Some(sole) = planes.sole {
+        sole.leave().await?;
+    }
     tracing::info!("ended");
     Ok(ExitCode::SUCCESS)
 }
 
-async fn open(config: &Config) -> Result<Engine, Box<dyn Error>> {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let log = log::Settings {
-        durability: config.durability,
-        partitions: config.partitions,
-        ..log::Settings::new(&config.data)
+async fn open(mut config: Config, runtime: &Handle) -> Result<(Engine, Planes, Config), Box<dyn Error>> {
+    let mut settings = config.engine()?;
+    let opening = async move {
+        let planes = Planes::open(&mut config, &mut settings).await?;
+        let builder = Engine::builder(settings);
+        let builder = builder.with_log(Arc::clone(&planes.log)).with_blobs(Arc::clone(&planes.blobs));
+        Ok::<_, umbel_core::Error>((builder.open().await?, planes, config))
     };
-    Ok(Engine::builder(config.engine()?).in_folder(&disk, &config.data, &log)?.open().await?)
+    Ok(runtime.spawn(opening).await??)
+}
+
+/// Waits until another server has the place of this one.
+async fn lost(sole: &mut Option<Sole>) -> String {
+    match sole {
+        Some(sole) => sole.lost().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits for somebody to end the process; certificates are read again without being asked.
@@ -145,7 +170,7 @@ fn banner(node: &Node, server: &Server, chores: &Chores, loops: usize, took: Dur
         format!(
             "  data  {}  (durability {}, memory {}, {loops} event loops)",
             config.data.display(),
-            config.durability_text(),
+            node.durability,
             bytes(config.memory.into())
         ),
     ];

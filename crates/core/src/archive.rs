@@ -22,6 +22,7 @@ mod scan;
 mod writer;
 
 pub use footer::MAGIC;
+pub(crate) use footer::VERSION;
 pub use inspect::{RunReport, SectionReport, describe, inspect};
 pub use merge::{NetScan, merge, merged};
 pub use run::Run;

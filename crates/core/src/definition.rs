@@ -14,6 +14,7 @@ use crate::{Error, Result};
 const VERSION: u8 = 2;
 /// The version of a filter that takes the place of another.
 const VERSION_REPLACING: u8 = 3;
+pub(crate) const VERSION_NEWEST: u8 = VERSION_REPLACING;
 /// The version without an origin, an expiry, labels and a window; it is still read.
 const VERSION_BARE: u8 = 1;
 const HEADER_BYTES: usize = 16;

@@ -6,7 +6,7 @@ use umbel_filter::Fingerprint;
 use crate::limits::{ENTRY_BYTES_MAX, FINGERPRINTS_MAX};
 use crate::{Error, Result};
 
-const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 32;
 const SUM_BYTES: usize = 4;
 const FINGERPRINT_BYTES: usize = 16;
@@ -140,7 +140,10 @@ impl Entry {
         bytes.extend(self.request.sequence.to_le_bytes());
         match &self.operation {
             Operation::Add(keys) | Operation::Remove(keys) => {
-                keys.iter().for_each(|key| bytes.extend_from_slice(&key.to_bytes()));
+                let start = bytes.len();
+                bytes.resize(start + body_bytes, 0);
+                let places = bytes[start..].as_chunks_mut::<FINGERPRINT_BYTES>().0;
+                places.iter_mut().zip(keys).for_each(|(place, key)| *place = key.to_bytes());
             }
             Operation::Define(definition) | Operation::Describe(definition) => bytes.extend(definition),
             Operation::Adopt { items, outlines } => {

@@ -11,8 +11,10 @@
 //! | [`version`] | a filter as it was at one moment, in chunks that anybody may keep |
 //! | [`feed`] | what changed a filter later, frame by frame |
 //! | [`copy`] | a filter in another process, from a version and a feed |
+//! | [`agreement`] | what all nodes of a deployment agree on |
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
 //! | [`blobs`] | blobs in a folder, the embedded object store |
+//! | [`url`] | where an engine is that a plane stands on |
 //! | [`budget`] | memory, counted before it is taken |
 //! | [`seal`] | a checksum over what processes tell each other |
 //! | [`clock`], [`random`] | the seams to time and chance |
@@ -21,6 +23,7 @@
 //! The crate names no broker, no HTTP and no RESP.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
+pub mod agreement;
 pub mod archive;
 pub mod blobs;
 pub mod budget;
@@ -41,6 +44,7 @@ pub mod random;
 pub mod registry;
 pub mod seal;
 mod upload;
+pub mod url;
 pub mod version;
 
 pub use error::{Error, Result};

@@ -20,6 +20,7 @@ use std::time::Duration;
 use std::{fmt, fs};
 
 use umbel_core::log::Durability;
+use umbel_core::url::Url;
 use umbel_filter::{Family, Secret};
 
 use crate::digest::Digest;
@@ -27,8 +28,8 @@ pub use live::Live;
 pub use load::{Sources, unknown_environment};
 pub use value::Named;
 use value::{
-    Addresses, Bytes, Choice, Codec, Durable, File, Hashing, Hidden, Number, Period, Rate, Switch, Threshold,
-    Version,
+    Addresses, Bytes, Choice, Codec, Durable, Engine, File, Hashing, Hidden, Number, Period, Rate, Switch,
+    Threshold, Version,
 };
 
 const KIB: u64 = 1 << 10;
@@ -78,9 +79,9 @@ impl Row {
         if self.redis.is_empty() { self.flag() } else { self.redis.to_owned() }
     }
 
-    /// Whether the value must not be shown.
+    /// Whether a value as it was given must not be shown.
     pub fn is_secret(&self) -> bool {
-        self.name == "password"
+        matches!(self.name, "password" | "log" | "blobs" | "registry")
     }
 
     /// Whether it is yes or no.
@@ -114,6 +115,8 @@ pub enum Source {
     Environment(String),
     /// This flag.
     Flag(String),
+    /// What the deployment was created with.
+    Registry,
     /// `CONFIG SET`.
     Command,
 }
@@ -125,6 +128,7 @@ impl fmt::Display for Source {
             Self::File(path) => write!(f, "file {}", path.display()),
             Self::Environment(variable) => write!(f, "environment {variable}"),
             Self::Flag(flag) => write!(f, "flag --{flag}"),
+            Self::Registry => f.write_str("registry"),
             Self::Command => f.write_str("CONFIG SET"),
         }
     }
@@ -181,12 +185,15 @@ settings! {
     bind: Vec<IpAddr> = "127.0.0.1", Addresses, fixed("bind"), "", "Addresses to listen on, between spaces or commas";
     port: u16 = "6380", Number(0, 65535), fixed("port"), "", "Port for RESP, which Redis clients speak; 0 is none";
     http_port: u16 = "6381", Number(0, 65535), fixed(""), "", "Port for HTTP: health and metrics; 0 is none";
-    data: PathBuf = "./umbel-data", File, fixed("dir"), "", "Folder of the log, the checkpoints and the archive";
+    data: PathBuf = "./umbel-data", File, fixed("dir"), "", "Folder of the log, the checkpoints and the archive, as far as these are not elsewhere";
+    log: Option<Url> = "", Engine, fixed(""), "", "Where the log is: kafka://, nats://, rabbitmq:// or redis://; empty is the data folder. A password in it is not shown";
+    blobs: Option<Url> = "", Engine, fixed(""), "", "Where checkpoints and the archive are: s3://, gs://, az:// or redis://; empty is the data folder";
+    registry: Option<Url> = "", Engine, fixed(""), "", "Where what all nodes agree on is: etcd://, zookeeper:// or redis://; empty is the data folder";
     threads: u32 = "0", Number(0, 1024), fixed("io-threads"), "threads", "Event loops; 0 is one for each core";
     memory: u64 = "4GiB", Bytes(MIB, 1024 * TIB), fixed("maxmemory"), "bytes", "Memory for the arrays of all filters";
-    durability: Durability = "interval 200ms", Durable, fixed("appendfsync"), "", "What an acknowledged add survives: always (a power cut), interval TIME (a power cut after that time), os (the end of the process)";
-    slots: u32 = "256", Number(1, 4096), fixed(""), "slots", "Units of order and placement; fixed when the data folder is made";
-    partitions: u32 = "2", Number(1, 4096), fixed(""), "partitions", "Parts of the log that are written side by side; fixed when the data folder is made";
+    durability: Durability = "interval 200ms", Durable, fixed("appendfsync"), "", "What an acknowledged add survives, if the log is in the data folder: always (a power cut), interval TIME (a power cut after that time), os (the end of the process)";
+    slots: u32 = "256", Number(1, 4096), fixed(""), "slots", "Units of order and placement; fixed when the deployment is made, and taken from the registry if nobody says so";
+    partitions: u32 = "2", Number(1, 4096), fixed(""), "partitions", "Parts of the log that are written side by side; fixed in the same way";
     password: Option<Digest> = "", Hidden, live("requirepass"), "", "Password of the default user; empty is none. Only its SHA-256 is kept";
     password_file: Option<PathBuf> = "", File, fixed(""), "", "File whose first line is that password";
     protected_mode: bool = "yes", Switch, live("protected-mode"), "", "Whether other machines are refused while the default user has no password";
@@ -328,6 +335,21 @@ impl Config {
         Ok(())
     }
 
+    /// Takes what the deployment was created with, where nobody said otherwise.
+    pub fn adopt(&mut self, slots: u32, partitions: u32) {
+        for (name, value) in [("slots", slots), ("partitions", partitions)] {
+            if let Some((index, _)) = find(name).filter(|_| !self.is_given(name)) {
+                // Within the limits of the row, or the engine refuses it.
+                let _ = self.set(index, &value.to_string(), Source::Registry);
+            }
+        }
+    }
+
+    /// Whether somebody set it.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.source(name).is_some_and(|source| *source != Source::Default)
+    }
+
     /// Says what does not go together.
     pub fn check(&self) -> Result<(), Error> {
         let fail = |text: String| Err(Error(text));
@@ -354,6 +376,13 @@ impl Config {
         if self.input_bytes_max < self.bulk_bytes_max {
             let (input, bulk) = (self.input_bytes_max, self.bulk_bytes_max);
             return fail(format!("input_bytes_max is {input}; it must be bulk_bytes_max, {bulk}, or more"));
+        }
+        let told =
+            self.log.as_ref().map(Url::partitions).transpose().map_err(|error| Error(error.to_string()))?;
+        if let Some(told) =
+            told.flatten().filter(|told| self.is_given("partitions") && *told != self.partitions)
+        {
+            return fail(format!("partitions is {}, and log says {told}; say it once", self.partitions));
         }
         if self.family == Family::Keyed && self.secret_file.is_none() {
             return fail("family is keyed, but secret_file is not set".to_owned());

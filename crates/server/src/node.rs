@@ -49,6 +49,8 @@ pub struct Node {
     pub(crate) releases: Releases,
     /// Copies of filters elsewhere.
     pub(crate) sync: Sync,
+    /// What an acknowledged add survives, as far as the log promises it.
+    pub durability: String,
     /// How the server is run.
     pub config: Live,
     /// Who may do what.
@@ -174,6 +176,7 @@ impl Node {
             releases: Releases::new(Arc::clone(&registry)),
             sync: Sync::default(),
             registry,
+            durability: config.durability_text(),
             config: Live::new(config),
             acl,
             metrics: Metrics::new(table::TABLE.iter().map(|row| row.name), loops),

@@ -64,7 +64,7 @@ impl Server {
         let config = node.config.load();
         node.describe(Facts {
             port: bound.first().map_or(0, SocketAddr::port),
-            durability: config.durability_text(),
+            durability: node.durability.clone(),
             config_file: config.file().map(|path| path.display().to_string()).unwrap_or_default(),
         });
         let mut loops = Vec::new();

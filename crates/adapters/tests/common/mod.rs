@@ -5,7 +5,7 @@ pub(crate) mod proxy;
 
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(crate) fn service(name: &'static str) -> Option<Service> {
     if folder.join("address").exists() {
         return Some(Service { name, folder });
     }
-    assert!(std::env::var_os("CI").is_none() || name == "kafka", "{name} is missing");
+    assert!(std::env::var_os("CI").is_none() || matches!(name, "kafka" | "brokers"), "{name} is missing");
     println!("{name} is NOT tested: it does not run here");
     None
 }
@@ -38,6 +38,13 @@ impl Service {
 
     pub(crate) fn address(&self) -> String {
         self.read("address")
+    }
+
+    /// The same host and another port, so many behind.
+    pub(crate) fn address_behind(&self, more: u16) -> String {
+        let address = self.address();
+        let (host, port) = address.rsplit_once(':').unwrap();
+        format!("{host}:{}", port.parse::<u16>().unwrap() + more)
     }
 
     /// User and password, where the server wants some.
@@ -52,6 +59,23 @@ impl Service {
     fn signal(&self, signal: &str) {
         let group = format!("-{}", self.read("pid"));
         Command::new("kill").args([signal, "--", &group]).status().unwrap();
+    }
+
+    /// Ends one broker of a cluster, as a crash does.
+    pub(crate) fn kill_broker(&self, number: u32) {
+        let pid = self.read(&format!("broker{number}.pid"));
+        assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+        while PathBuf::from(format!("/proc/{pid}/exe")).exists() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Starts that broker again. It is in the session of this test, so whoever stops the service does not reach it.
+    pub(crate) fn start_broker(&self, number: u32) -> Broker {
+        let output = std::fs::File::create(self.folder.join(format!("broker{number}.output"))).unwrap();
+        let mut start = Command::new("sh");
+        start.arg(self.folder.join("broker")).arg(number.to_string());
+        Broker(start.stdin(Stdio::null()).stdout(output).stderr(Stdio::null()).spawn().unwrap())
     }
 
     pub(crate) fn pause(&self) {
@@ -94,11 +118,27 @@ impl Service {
     }
 }
 
+/// A broker that a test started. It ends with it.
+pub(crate) struct Broker(Child);
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A name that no test had before, also in an earlier run against the same server.
 pub(crate) fn fresh(what: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
     format!("{what}-{time}-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What work comes to on a thread whose runtime has neither timers nor sockets, as those of the engine have.
+pub(crate) fn elsewhere<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let bare = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+    std::thread::spawn(move || bare().block_on(work)).join().unwrap()
 }
 
 /// A row of the table that `cargo xtask planes` prints.

@@ -20,8 +20,9 @@ struct State {
 }
 
 impl Proxy {
-    pub(crate) async fn start(server: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    /// A proxy at an address, for a server.
+    pub(crate) async fn at(address: &str, server: String) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let state = Arc::new(State::default());
         let proxy = Self { address, state: Arc::clone(&state) };

@@ -9,7 +9,7 @@ use crate::limits::{RUN_PAGES_MAX, RUN_SECTIONS_MAX};
 
 /// The first bytes of a run, and its last.
 pub const MAGIC: [u8; 8] = *b"\x89UMBRUN\n";
-const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 1;
 const FIXED_BYTES: usize = 32;
 const SECTION_BYTES: usize = 32;
 const INDEX_BYTES: usize = 8;

@@ -12,7 +12,7 @@ use crate::{Error, Position, Result};
 
 /// The first bytes of a manifest.
 pub const MAGIC: [u8; 8] = *b"\x89UMBMAN\n";
-const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 2;
 /// The first version, which is still read. It has no count of adds and removals.
 const VERSION_WITHOUT_ADDS: u16 = 1;
 /// In place of a blob's number: the block is all zeros.

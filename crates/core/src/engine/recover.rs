@@ -28,6 +28,15 @@ const VERSION: u16 = 1;
 const AT_ONCE: usize = 16;
 const DEPLOYMENT: &str = "deployment";
 
+/// The slots and partitions that a deployment was created with, if its blobs say so.
+pub async fn created(blobs: &dyn ObjectStore) -> Result<Option<(u32, u32)>> {
+    match blobs.head(&Path::from(DEPLOYMENT)).await {
+        Ok(_) => Ok(Some(decode_deployment(&read(blobs, DEPLOYMENT).await?)?)),
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(Error::blob("cannot look for the deployment", &error)),
+    }
+}
+
 /// Makes sure that the deployment has as many slots and partitions as it was created with.
 pub(super) async fn check_deployment(blobs: &dyn ObjectStore, slots: u32, partitions: u32) -> Result<()> {
     let mut bytes = Vec::from(MAGIC);
@@ -36,13 +45,9 @@ pub(super) async fn check_deployment(blobs: &dyn ObjectStore, slots: u32, partit
     bytes.extend(slots.to_le_bytes());
     bytes.extend(partitions.to_le_bytes());
     seal(&mut bytes);
-    match blobs.head(&Path::from(DEPLOYMENT)).await {
-        Ok(_) => {}
-        Err(object_store::Error::NotFound { .. }) => return put_new(blobs, DEPLOYMENT, bytes).await,
-        Err(error) => return Err(Error::blob("cannot look for the deployment", &error)),
-    }
-    let found = read(blobs, DEPLOYMENT).await?;
-    let (created_slots, created_partitions) = decode_deployment(&found)?;
+    let Some((created_slots, created_partitions)) = created(blobs).await? else {
+        return put_new(blobs, DEPLOYMENT, bytes).await;
+    };
     if (created_slots, created_partitions) != (slots, partitions) {
         return Err(Error::Invalid(format!(
             "this deployment was created with {created_slots} slots and {created_partitions} partitions; \

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 const READ_BYTES: u64 = 1 << 20;
 /// The first bytes of a blob with arrays.
 pub const MAGIC: [u8; 8] = *b"\x89UMBARR\n";
-const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 32;
 /// Bytes before each block.
 const BLOCK_HEADER_BYTES: usize = 32;

@@ -16,7 +16,7 @@ use crate::{Error, Position, Result};
 
 /// The first bytes of a record of trimming.
 pub const MAGIC: [u8; 8] = *b"\x89UMBTRM\n";
-const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 1;
 
 /// How far a partition was trimmed, and which checkpoint of each slot made that possible.
 #[derive(Clone, Debug, PartialEq, Eq)]

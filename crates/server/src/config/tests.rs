@@ -178,6 +178,34 @@ fn secrets_come_from_files_and_are_not_shown() {
 }
 
 #[test]
+fn addresses_of_engines_are_shown_without_their_secrets() {
+    let text = "redis://me:hunter2@h1/umbel?partitions=4&token=hunter2";
+    let config = load(&[("UMBEL_LOG", text)], &[("registry", "etcd://root:hunter2@h1,h2")]).unwrap();
+    assert_eq!(config.log.as_ref().unwrap().credentials(), Some(("me", "hunter2")));
+    let shown: Vec<_> = config.show().map(|shown| shown.value).collect();
+    assert!(shown.contains(&"redis://***@h1/umbel?partitions=4&token=***".to_owned()), "{shown:?}");
+    let live = Live::new(config.clone());
+    for said in [format!("{config:?}"), shown.join(" "), format!("{:?}", live.get(&[b"*"]))] {
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+    for flags in [&[("log", "hunter2")][..], &[("blobs", "s3://")], &[("registry", "Redis://:hunter2@h")]] {
+        let error = complaint(flags);
+        assert!(!error.contains("hunter2") && error.contains("it must be a URL"), "{error}");
+    }
+    let twice = complaint(&[("log", "redis://:hunter2@h?partitions=4"), ("partitions", "8")]);
+    assert!(twice.contains("partitions is 8, and log says 4") && !twice.contains("hunter2"), "{twice}");
+}
+
+#[test]
+fn what_the_deployment_was_made_with_is_taken_unless_somebody_says_otherwise() {
+    let mut config = load(&[], &[("slots", "8")]).unwrap();
+    config.adopt(16, 4);
+    assert_eq!((config.slots, config.partitions), (8, 4));
+    let sources = ["slots", "partitions"].map(|name| config.source(name).unwrap().to_string());
+    assert_eq!(sources, ["flag --slots", "registry"]);
+}
+
+#[test]
 fn redis_clients_read_and_change_settings() {
     let live = Live::new(load(&[], &[("requirepass", "a")]).unwrap());
     assert_eq!(live.get(&[b"maxclients"]), pairs(&[("maxclients", "10000")]));

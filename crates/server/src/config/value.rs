@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use umbel_core::log::Durability;
+use umbel_core::url::Url;
 use umbel_filter::Family;
 
 use crate::digest::Digest;
@@ -225,6 +226,24 @@ impl Codec<PathBuf> for File {
 
     fn print(&self, value: &PathBuf) -> String {
         value.display().to_string()
+    }
+}
+
+/// Where an engine is; nothing is none. It is printed without its secrets.
+pub(super) struct Engine;
+
+impl Codec<Option<Url>> for Engine {
+    fn parse(&self, text: &str) -> Result<Option<Url>, String> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        Url::parse(text).map(Some).map_err(|error| {
+            format!("it must be a URL such as redis://user:password@host:6379/name: {error}")
+        })
+    }
+
+    fn print(&self, value: &Option<Url>) -> String {
+        value.as_ref().map_or_else(String::new, ToString::to_string)
     }
 }
 

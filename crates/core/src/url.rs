@@ -1,15 +1,18 @@
+//! Where an engine is that a plane stands on, without telling its secrets to anybody.
+
 use std::fmt;
 use std::time::Duration;
 
-use umbel_core::limits::PARTITIONS_MAX;
-use umbel_core::{Error, Result};
+use crate::limits::PARTITIONS_MAX;
+use crate::{Error, Result};
 
 /// Longest URL that is looked at.
 const BYTES_MAX: usize = 4096;
 /// How long an answer may take, unless the URL says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
+const PARTITIONS: &str = "partitions";
 /// Parameters whose values may be shown; those of all others could be secrets.
-const SHOWN: [&str; 6] = ["endpoint", "partitions", "region", "replicas", "timeout_ms", "tls"];
+const SHOWN: [&str; 6] = ["endpoint", PARTITIONS, "region", "replicas", "timeout_ms", "tls"];
 
 /// Where an engine is: `scheme://user:password@host:port,host:port/path?name=value`.
 ///
@@ -103,7 +106,16 @@ impl Url {
 
     /// How many partitions the log shall have, or has.
     pub fn partitions(&self) -> Result<Option<u32>> {
-        Ok(self.number("partitions", 1, u64::from(PARTITIONS_MAX))?.map(|number| number as u32))
+        Ok(self.number(PARTITIONS, 1, u64::from(PARTITIONS_MAX))?.map(|number| number as u32))
+    }
+
+    /// The same with so many partitions, if it does not say how many.
+    #[must_use]
+    pub fn or_partitions(mut self, partitions: u32) -> Self {
+        if self.parameter(PARTITIONS).is_none() {
+            self.parameters.push((PARTITIONS.to_owned(), partitions.to_string()));
+        }
+        self
     }
 
     /// How long an answer of the engine may take.

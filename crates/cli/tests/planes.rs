@@ -1,0 +1,295 @@
+//! The server on real engines: what was acknowledged outlives the process and its folder.
+
+#[path = "../../adapters/tests/common/mod.rs"]
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Service, fresh, passed, service};
+
+const SLOTS: &str = "16";
+const BATCH: usize = 200;
+
+/// A server process with a folder of its own.
+struct Umbel {
+    process: Option<Child>,
+    folder: PathBuf,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+impl Umbel {
+    fn new(arguments: Vec<String>) -> Self {
+        let folder = std::env::temp_dir().join(fresh("umbel-planes"));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self { process: None, folder, port: free_port(), arguments }
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_umbel"));
+        command
+            .args(["serve", "--port", &self.port.to_string(), "--http-port", "0", "--checkpoint-every", "1s"])
+            .args(&self.arguments)
+            .args(more)
+            .arg("--data")
+            .arg(self.folder.join("data"))
+            .env("AWS_ACCESS_KEY_ID", "umbel")
+            .env("AWS_SECRET_ACCESS_KEY", "umbel")
+            .env_remove("UMBEL_SERVICES");
+        command
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log.txt")).unwrap_or_default()
+    }
+
+    /// Starts it, and waits until it answers.
+    fn start(&mut self, more: &[&str]) {
+        let log = std::fs::File::create(self.folder.join("log.txt")).unwrap();
+        let process = self.command(more).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        self.process = Some(process);
+        let end = Instant::now() + Duration::from_secs(120);
+        while !self.said().contains("is ready") {
+            let ended = self.process.as_mut().unwrap().try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < end, "the server does not start: {}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What it says if it does not start.
+    fn refusal(&self, more: &[&str]) -> String {
+        let output = self.command(more).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Ends it without a word.
+    fn kill(&mut self) {
+        let mut process = self.process.take().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    /// Ends it, and throws away all that it had on this machine.
+    fn lose(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(self.folder.join("data"));
+    }
+
+    /// What redis-cli prints for commands, a line each.
+    fn redis_cli(&self, commands: &[String]) -> Vec<String> {
+        let mut cli = Command::new("redis-cli")
+            .args(["-p", &self.port.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = commands.join("\n") + "\n";
+        let mut stdin = cli.stdin.take().unwrap();
+        // From another thread: it prints while it reads.
+        let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()).unwrap());
+        let output = cli.wait_with_output().unwrap();
+        writer.join().unwrap();
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn ask(&self, command: &str) -> String {
+        self.redis_cli(&[command.to_owned()]).join("\n")
+    }
+}
+
+impl Drop for Umbel {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The URL of a plane on a service; S3 gets a bucket.
+fn url(service: &Service, more: &str) -> String {
+    let (name, address) = (fresh("umbel"), service.address());
+    if service.name != "s3" {
+        return format!("{}://{}{address}/{name}{more}", service.name, service.login());
+    }
+    let made = Command::new("curl").args(["-sf", "-X", "PUT", &format!("http://{address}/{name}")]).status();
+    assert!(made.unwrap().success(), "no bucket");
+    format!("s3://{name}/some/prefix?region=us-east-1&endpoint=http://{address}")
+}
+
+/// Adds keys with redis-cli, and gives those that were acknowledged.
+fn add(umbel: &Umbel, keys: std::ops::Range<usize>) -> BTreeSet<usize> {
+    let keys: Vec<usize> = keys.collect();
+    let commands: Vec<String> = keys
+        .chunks(BATCH)
+        .map(|batch| batch.iter().fold("bf.madd seen".to_owned(), |text, key| format!("{text} key:{key}")))
+        .collect();
+    let replies = umbel.redis_cli(&commands);
+    assert_eq!(replies.len(), keys.len(), "{:?}", replies.first());
+    let is_acknowledged = |(_, reply): &(usize, String)| reply.ends_with('1') || reply.ends_with('0');
+    keys.into_iter().zip(replies).filter(is_acknowledged).map(|(key, _)| key).collect()
+}
+
+fn assert_all_there(umbel: &Umbel, keys: &BTreeSet<usize>) {
+    let keys: Vec<_> = keys.iter().collect();
+    for batch in keys.chunks(BATCH) {
+        let command =
+            batch.iter().fold("bf.mexists seen".to_owned(), |text, key| format!("{text} key:{key}"));
+        let replies = umbel.redis_cli(&[command]);
+        let missing = batch.iter().zip(&replies).find(|(_, reply)| !reply.ends_with('1'));
+        assert!(replies.len() == batch.len() && missing.is_none(), "acknowledged, and gone: {missing:?}");
+    }
+}
+
+/// Keys are added, the process is killed and its folder removed, twice: once with everything in the log, once with checkpoints.
+fn survives(log: &'static str, blobs: &'static str, registry: &'static str) {
+    let (Some(log), Some(blobs), Some(registry)) = (service(log), service(blobs), service(registry)) else {
+        return;
+    };
+    let urls = [
+        ("--log", url(&log, "?partitions=4&timeout_ms=5000")),
+        ("--blobs", url(&blobs, "")),
+        ("--registry", url(&registry, "")),
+    ];
+    let arguments = urls.iter().flat_map(|(flag, url)| [(*flag).to_owned(), url.clone()]).collect();
+    let mut umbel = Umbel::new(arguments);
+    umbel.start(&["--slots", SLOTS]);
+    let said = umbel.said();
+    for (flag, url) in &urls {
+        let plane = flag.trim_start_matches('-');
+        let scheme = url.split("://").next().unwrap();
+        assert!(said.contains(&format!("  {plane}  {scheme}://")), "{said}");
+    }
+    assert!(!said.contains("guest:guest"), "{said}");
+    assert_eq!(umbel.ask("bf.reserve seen 0.0001 100000"), "OK");
+    let mut keys = add(&umbel, 0..10_000);
+    assert_eq!(keys.len(), 10_000);
+    assert_eq!(
+        umbel.redis_cli(&["cf.add gone a".into(), "cf.add gone b".into(), "cf.del gone a".into()]).len(),
+        3
+    );
+    umbel.lose();
+
+    // The number of slots comes from the registry.
+    let begin = Instant::now();
+    umbel.start(&[]);
+    let replayed = begin.elapsed();
+    assert_all_there(&umbel, &keys);
+    assert_eq!(umbel.redis_cli(&["cf.exists gone a".into(), "cf.exists gone b".into()]), ["0", "1"]);
+    assert!(umbel.ask("info umbel").contains(&format!("slots:{SLOTS}")));
+
+    keys.extend(add(&umbel, 10_000..15_000));
+    assert_eq!(umbel.ask("save"), "OK");
+    keys.extend(add(&umbel, 15_000..16_000));
+    assert_eq!(keys.len(), 16_000);
+    umbel.lose();
+    umbel.start(&[]);
+    assert_all_there(&umbel, &keys);
+    let absent: Vec<_> = umbel.redis_cli(&["bf.mexists seen other:1 other:2 other:3".into()]);
+    assert!(absent.iter().any(|reply| reply.ends_with('0')), "{absent:?}");
+
+    away(&umbel, &log);
+    umbel.lose();
+    let refused = umbel.refusal(&["--slots", "8"]);
+    assert!(refused.contains("slots 8 here and 16 there"), "{refused}");
+    let row = format!("16,000 keys after 2 kills without the data folder; recovered in {replayed:.1?}");
+    passed(&log, "all", &format!("serve with {} and {}", blobs.name, registry.name), row);
+}
+
+/// While the log is away, lookups go on and adds say that they have to be tried again.
+fn away(umbel: &Umbel, log: &Service) {
+    log.pause();
+    let found = umbel.ask("bf.exists seen key:1");
+    let added = umbel.ask("bf.add seen away");
+    log.resume();
+    assert_eq!(found, "1");
+    assert!(added.contains("TRYAGAIN"), "{added}");
+    let end = Instant::now() + Duration::from_secs(60);
+    while !matches!(&*umbel.ask("bf.add seen back"), "0" | "1") {
+        assert!(Instant::now() < end, "it does not go on");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(umbel.ask("bf.exists seen back"), "1");
+}
+
+#[test]
+fn what_a_folder_was_made_with_is_taken_from_its_registry() {
+    let mut umbel = Umbel::new(Vec::new());
+    umbel.start(&["--slots", SLOTS, "--partitions", "4"]);
+    umbel.kill();
+    umbel.start(&[]);
+    umbel.kill();
+    let refused = umbel.refusal(&["--slots", "8", "--partitions", "2"]);
+    assert!(refused.contains("slots 8 here and 16 there, partitions 2 here and 4 there"), "{refused}");
+}
+
+#[cfg(not(feature = "kafka"))]
+#[test]
+fn a_build_without_an_engine_names_the_feature() {
+    let umbel = Umbel::new(vec!["--log".to_owned(), "kafka://me:hunter2@h1/umbel".to_owned()]);
+    let refused = umbel.refusal(&[]);
+    assert!(refused.contains("this build lacks kafka://; rebuild with --features kafka"), "{refused}");
+    assert!(!refused.contains("hunter2"), "{refused}");
+}
+
+/// Two servers would remove each other's checkpoints.
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn a_second_server_is_kept_off() {
+    let (Some(redis), Some(etcd)) = (service("redis"), service("etcd")) else { return };
+    let urls = [url(&redis, "?partitions=2"), url(&redis, ""), url(&etcd, "")];
+    let arguments = || {
+        let flags = ["--log", "--blobs", "--registry"].into_iter().zip(&urls);
+        flags.flat_map(|(flag, url)| [flag.to_owned(), url.clone()]).collect()
+    };
+    let mut first = Umbel::new(arguments());
+    first.start(&[]);
+    let mut second = Umbel::new(arguments());
+    let refused = second.refusal(&[]);
+    assert!(refused.contains("another server serves this deployment"), "{refused}");
+    first.kill();
+    let begin = Instant::now();
+    second.start(&[]);
+    let took = begin.elapsed();
+    passed(
+        &etcd,
+        "all",
+        "a second server",
+        format!("refused; after a kill of the first, served in {took:.1?}"),
+    );
+}
+
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn kafka() {
+    survives("kafka", "s3", "etcd");
+}
+
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn nats() {
+    survives("nats", "s3", "zookeeper");
+}
+
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn rabbitmq() {
+    survives("rabbitmq", "s3", "etcd");
+}
+
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn redis() {
+    survives("redis", "s3", "redis");
+}

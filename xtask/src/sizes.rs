@@ -1,0 +1,32 @@
+//! What engines cost a build: its time and the size of the command, without them and with all of them.
+
+use std::time::Instant;
+
+use crate::step::{self, Failure, command, root};
+
+const BUILDS: [(&str, &str); 2] = [("default", ""), ("full", "--features full")];
+const MIB: f64 = (1 << 20) as f64;
+
+/// Builds `umbel` from nothing, in a folder of its own, and prints what it took. The last column is what a package would ship.
+pub(crate) fn run() -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    for (name, features) in BUILDS {
+        let folder = root().join("target/sizes").join(name);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        let mut build = command(&format!("cargo build --release -p umbel {features}"));
+        let begin = Instant::now();
+        step::run(&format!("clean build, {name}"), build.env("CARGO_TARGET_DIR", &folder))?;
+        let took = begin.elapsed().as_secs_f64();
+        let binary = folder.join("release/umbel");
+        let built = std::fs::metadata(&binary)?.len() as f64 / MIB;
+        let stripped = folder.join("stripped");
+        step::run("strip", command("strip -o").arg(&stripped).arg(&binary))?;
+        let stripped = std::fs::metadata(&stripped)?.len() as f64 / MIB;
+        rows.push(format!("| {name} | {took:.0} s | {built:.1} MiB | {stripped:.1} MiB |"));
+        std::fs::remove_dir_all(&folder)?;
+    }
+    println!("| build | time | binary | stripped |\n| --- | --- | --- | --- |\n{}", rows.join("\n"));
+    Ok(())
+}
