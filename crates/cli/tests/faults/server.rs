@@ -1,6 +1,7 @@
 //! A server process that can be killed and started again.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,11 +51,19 @@ impl Server {
             .unwrap();
         self.process = Some(process);
         let end = Instant::now() + Duration::from_secs(30);
-        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while !self.is_ready() {
             let said = || std::fs::read_to_string(self.folder.join("log.txt")).unwrap_or_default();
             assert!(Instant::now() < end, "the server does not answer: {}", said());
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Whether it serves: its ports are open before that.
+    fn is_ready(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.http_port)) else { return false };
+        let asked = stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let mut answer = String::new();
+        asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
     }
 
     /// Ends it without a word.
