@@ -420,9 +420,8 @@ impl Service {
             while self.pid().is_some() && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(50));
             }
-            if self.pid().is_some() {
-                command(&format!("kill -KILL -- -{pid}")).status()?;
-            }
+            // What it started may take longer than itself; mostly, nothing is left by now.
+            command(&format!("kill -KILL -- -{pid}")).output()?;
         }
         if self.folder().exists() {
             std::fs::remove_dir_all(self.folder())?;
