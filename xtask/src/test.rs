@@ -51,7 +51,10 @@ pub(crate) fn torture(kills: u64, rounds: u64) -> Result<(), Failure> {
     step::run("kills", tests.env("UMBEL_KILLS", kills.to_string()))?;
     let mut replicas = command("cargo test --workspace --test faults -- --nocapture --test-threads=1");
     replicas.env("UMBEL_TEST_KILLS", (kills / REPLICA_KILLS_SHARE).max(1).to_string());
-    replicas.env("UMBEL_TEST_REPLICAS", "10").env("UMBEL_TEST_CYCLES", "1000");
+    replicas
+        .env("UMBEL_TEST_REPLICAS", "10")
+        .env("UMBEL_TEST_CYCLES", "1000")
+        .env("UMBEL_TEST_DAMAGE_SECONDS", "60");
     step::run("replicas under faults", &mut replicas)?;
     clients::kills(rounds)
 }

@@ -1,6 +1,7 @@
 //! A server that a command talks to over HTTP.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -15,11 +16,14 @@ pub(crate) struct Remote {
     /// Bearer token, if the server asks for one
     #[arg(long, env = "UMBEL_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
+    /// PEM file of the authorities that vouch for a server at https://, instead of the system's
+    #[arg(long, env = "UMBEL_CA", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 impl Remote {
     pub(crate) fn open(&self) -> Result<Server, Box<dyn Error>> {
-        Ok(Server::new(&self.server, self.token.as_deref())?)
+        Ok(Server::trusting(&self.server, self.token.as_deref(), self.ca.as_deref())?)
     }
 }
 

@@ -44,6 +44,9 @@ pub(crate) struct Arguments {
     /// Something that the server tells of this replica; may be given several times
     #[arg(long, value_parser = parse_label, value_name = "NAME=VALUE")]
     label: Vec<(String, String)>,
+    /// Chunks come as they are
+    #[arg(long)]
+    no_compression: bool,
     /// Says with each answer up to which position of the log it holds
     #[arg(long)]
     positions: bool,
@@ -115,6 +118,12 @@ fn options(arguments: &Arguments) -> Options {
     let mut options = Options::new(&arguments.remote.server, &arguments.filter, strategy).window(window);
     if let Some(token) = &arguments.remote.token {
         options = options.token(token);
+    }
+    if let Some(path) = &arguments.remote.ca {
+        options = options.ca_file(path);
+    }
+    if arguments.no_compression {
+        options = options.compression(false);
     }
     if let Some(folder) = &arguments.folder {
         options = options.folder(folder);

@@ -48,16 +48,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let config = arguments.flags.load()?;
     log_to_stderr(&config);
     raise_descriptors(u64::from(config.max_clients) + OWN_DESCRIPTORS);
-    let http: Vec<SocketAddr> = addresses(&config, config.http_port);
+    let tls = tls::Files::of(&config).map(Tls::open).transpose()?.map(Arc::new);
+    let (http, https) = (addresses(&config, config.http_port), addresses(&config, config.tls_http_port));
     // What engines say comes in until nobody asks any more: this ends last.
     let planes = planes::runtime()?;
-    let chores = Chores::start(&http)?;
+    let chores = Chores::start_with(&http, tls.clone().map(|tls| (&https[..], tls)))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, &chores, planes.handle()))
+    runtime.block_on(serve(config, tls, &chores, planes.handle()))
 }
 
-async fn serve(config: Config, chores: &Chores, planes: &Handle) -> Result<ExitCode, Box<dyn Error>> {
-    let tls = tls::Files::of(&config).map(Tls::open).transpose()?.map(Arc::new);
+async fn serve(
+    config: Config,
+    tls: Option<Arc<Tls>>,
+    chores: &Chores,
+    planes: &Handle,
+) -> Result<ExitCode, Box<dyn Error>> {
     let doors = Doors {
         plain: addresses(&config, config.port),
         secure: addresses(&config, config.tls_port),

@@ -1,5 +1,6 @@
 //! A server as those see it who look after it: JSON in, JSON out.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,9 +18,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server, `http://host:port`, perhaps with a path before the API's.
+    /// A server, `http://host:port` or `https://host:port`, perhaps with a path before the API's.
     pub fn new(address: &str, token: Option<&str>) -> Result<Self> {
-        Ok(Self { http: Http::new(token)?, base: Base::parse(address)? })
+        Self::trusting(address, token, None)
+    }
+
+    /// The same, with a PEM file of the authorities that vouch for it, instead of those that the system trusts.
+    pub fn trusting(address: &str, token: Option<&str>, ca_file: Option<&Path>) -> Result<Self> {
+        let base = Base::parse(address)?;
+        Ok(Self { http: Http::new(std::slice::from_ref(&base), token, ca_file)?, base })
     }
 
     /// The path of a filter, and of something of it.

@@ -48,7 +48,14 @@ impl Error {
 
     /// Whether the feed does not go back so far.
     pub(crate) fn is_trimmed(&self) -> bool {
-        matches!(self, Self::Refused { status: 410, .. })
+        matches!(self, Self::Refused { status: 410, code, .. } if code == "trimmed")
+    }
+
+    /// Whether the server itself said that this request will never be done.
+    pub(crate) fn is_final(&self) -> bool {
+        // Of what is refused for its length the head is all that the server looked at; a request of ours is never too long.
+        let codes = ["invalid", "conflict"];
+        matches!(self, Self::Refused { status: 400 | 409, code, .. } if codes.contains(&&**code))
     }
 
     /// Whether another server may do better.

@@ -7,13 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use hyper::StatusCode;
-use hyper::header::{HeaderValue, IF_NONE_MATCH};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue, IF_NONE_MATCH};
 use umbel_core::copy::Assembly;
 use umbel_core::engine::Token;
 use umbel_core::limits::MANIFEST_BYTES_MAX;
 use umbel_core::version::{CHUNK_BYTES_MAX, ChunkId, Version};
 use umbel_filter::Spec;
 
+use crate::coding;
 use crate::http::{Ask, Base};
 use crate::limits::FETCHES_MAX;
 use crate::shared::{Live, Shared, blocking, count};
@@ -67,6 +68,11 @@ pub(crate) async fn version(
         let digest = digest.unwrap_or_else(|| "nothing".to_owned());
         return Err(Error::Corrupt(format!("a version's digest is {found}; the server announced {digest}")));
     }
+    if let Wanted::Number(number) = wanted
+        && version.number != *number
+    {
+        return Err(Error::Corrupt(format!("version {} came where {number} was asked for", version.number)));
+    }
     let same = known.is_some_and(|live| live.copy.version() == &version);
     Ok((!same).then_some(version))
 }
@@ -112,8 +118,7 @@ fn begin_with(shared: &Shared, version: Version, given: &[Bytes]) -> Result<Asse
     let all = assembly.missing().len();
     for chunk in given {
         if assembly.put(chunk)? {
-            count(&shared.counters.fetched_chunks, 1);
-            count(&shared.counters.fetched_bytes, chunk.len() as u64);
+            fetched(shared, chunk.len());
         }
     }
     let given = all - assembly.missing().len();
@@ -139,8 +144,6 @@ async fn fetch_missing(shared: &Arc<Shared>, assembly: &mut Assembly) -> Result<
     let mut chunks = stream::iter(fetches).buffer_unordered(FETCHES_MAX);
     while let Some(chunk) = chunks.next().await {
         let (id, bytes) = chunk?;
-        count(&shared.counters.fetched_chunks, 1);
-        count(&shared.counters.fetched_bytes, bytes.len() as u64);
         assembly.put(&bytes)?;
         if shared.store.is_some() {
             let keeper = Arc::clone(shared);
@@ -164,7 +167,10 @@ async fn fetch_chunk(shared: &Shared, peers: &[(Base, AtomicBool)], id: ChunkId)
         }
         let asked = async { shared.sources.ask_peer(peer, path.clone()).await?.bytes(CHUNK_BYTES_MAX).await };
         match asked.await {
-            Ok(bytes) if ChunkId::of(&bytes) == id => return Ok((id, bytes)),
+            Ok(bytes) if ChunkId::of(&bytes) == id => {
+                fetched(shared, bytes.len());
+                return Ok((id, bytes));
+            }
             Ok(_) => {
                 tracing::warn!(%peer, %id, "another replica sent a wrong chunk");
                 count(&shared.counters.wrong_chunks, 1);
@@ -175,12 +181,28 @@ async fn fetch_chunk(shared: &Shared, peers: &[(Base, AtomicBool)], id: ChunkId)
             Err(_) => useful.store(false, Ordering::Relaxed),
         }
     }
-    let bytes = shared.sources.ask(&Ask::get(path)).await?.bytes(CHUNK_BYTES_MAX).await?;
+    let mut ask = Ask::get(path);
+    if shared.options.compression {
+        ask.head.push((ACCEPT_ENCODING, HeaderValue::from_static(coding::ACCEPTED)));
+    }
+    let reply = shared.sources.ask(&ask).await?;
+    let encoding = reply.field(CONTENT_ENCODING.as_str()).map(str::to_owned);
+    let sent = reply.bytes(CHUNK_BYTES_MAX).await?;
+    let length = sent.len();
+    let bytes = coding::decoded(encoding.as_deref(), sent, CHUNK_BYTES_MAX)
+        .inspect_err(|_| count(&shared.counters.wrong_chunks, 1))?;
     if ChunkId::of(&bytes) != id {
         count(&shared.counters.wrong_chunks, 1);
         return Err(Error::Corrupt(format!("the server sent other bytes than those of chunk {id}")));
     }
+    fetched(shared, length);
     Ok((id, bytes))
+}
+
+/// Counts a chunk, with the bytes that travelled.
+fn fetched(shared: &Shared, bytes: usize) {
+    count(&shared.counters.fetched_chunks, 1);
+    count(&shared.counters.fetched_bytes, bytes as u64);
 }
 
 /// Chunks that were in the copy before are perhaps in no file yet.

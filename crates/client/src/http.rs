@@ -1,21 +1,30 @@
 //! A small HTTP client: requests with limits on everything that comes back.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::RootCertStore;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout, timeout_at};
+use umbel_core::seal;
 
 use crate::limits::{CONNECT_TIMEOUT, HEAD_TIMEOUT, JSON_BYTES_MAX, STALL_TIMEOUT};
-use crate::{Error, Result};
+use crate::{Error, Result, tls};
+
+/// The checksum of a question, and that of its answer.
+const SUM: HeaderName = HeaderName::from_static("umbel-sum");
+/// The code of a refusal that is not known to be the server's own.
+const NOBODYS: &str = "http";
 
 /// Where a server or a peer is: the part of an address before the path of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,14 +35,18 @@ impl Base {
         let wrong = |why: &str| Error::Invalid(format!("{text:?} is no address of a server: {why}"));
         let uri: Uri = text.parse().map_err(|error| wrong(&format!("{error}")))?;
         match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(wrong("this build speaks http only; let a proxy end TLS beside it")),
-            _ => return Err(wrong("it begins with http://")),
+            Some("http" | "https") => {}
+            _ => return Err(wrong("it begins with http:// or https://")),
         }
         if uri.query().is_some() || uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
             return Err(wrong("a host, a port and a path are all that it has"));
         }
         Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+
+    /// Whether who is there has to prove it.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.0.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"))
     }
 }
 
@@ -73,20 +86,29 @@ impl Ask {
     }
 
     pub(crate) fn with_body(method: Method, path: String, kind: &'static str, body: Bytes) -> Self {
-        let head = vec![(hyper::header::CONTENT_TYPE, HeaderValue::from_static(kind))];
+        let head = vec![(CONTENT_TYPE, HeaderValue::from_static(kind))];
         Self { method, head, body, ..Self::get(path) }
+    }
+
+    /// What stands for all of it.
+    fn sum(&self) -> String {
+        let (path, query) = self.path.split_once('?').unwrap_or((&self.path, ""));
+        let kind = self.head.iter().find(|(name, _)| name == CONTENT_TYPE);
+        let kind = kind.and_then(|(_, value)| value.to_str().ok()).unwrap_or_default();
+        format!("{}-{}", seal::of_head(self.method.as_str(), path, query, kind), seal::of_body(&self.body))
     }
 }
 
 /// Sends requests over connections that stay.
 #[derive(Debug)]
 pub(crate) struct Http {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     token: Option<HeaderValue>,
 }
 
 impl Http {
-    pub(crate) fn new(token: Option<&str>) -> Result<Self> {
+    /// Asks these servers, and others whom they name. Authorities are those of a file, or the system's.
+    pub(crate) fn new(servers: &[Base], token: Option<&str>, ca_file: Option<&Path>) -> Result<Self> {
         let token = token.map(|token| {
             let value = HeaderValue::from_str(&format!("Bearer {token}"));
             // The token itself is in no message.
@@ -98,6 +120,15 @@ impl Http {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
+        connector.enforce_http(false);
+        // Where nobody speaks TLS, what the system trusts need not be read.
+        let is_secure = ca_file.is_some() || servers.iter().any(Base::is_secure);
+        let roots = if is_secure { tls::authorities(ca_file)? } else { RootCertStore::empty() };
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls::config(roots)?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(5))
@@ -112,6 +143,8 @@ impl Http {
         for (name, value) in &ask.head {
             request = request.header(name, value);
         }
+        let sum = ask.sum();
+        request = request.header(SUM, &sum);
         // Only servers that the user named see the token; peers are named by others.
         if let Some(token) = self.token.as_ref().filter(|_| trusted) {
             request = request.header(AUTHORIZATION, token);
@@ -124,7 +157,7 @@ impl Http {
         };
         let (head, body) = answer.into_parts();
         let (base, heard) = (base.clone(), Instant::now());
-        let reply = Reply { status: head.status, head: head.headers, body, base, heard };
+        let reply = Reply { status: head.status, head: head.headers, body, base, heard, sum };
         if reply.status.is_success() || reply.status == StatusCode::NOT_MODIFIED {
             return Ok(reply);
         }
@@ -152,6 +185,8 @@ pub(crate) struct Reply {
     base: Base,
     /// When something last came.
     heard: Instant,
+    /// The checksum of the question.
+    sum: String,
 }
 
 #[derive(Deserialize)]
@@ -208,19 +243,30 @@ impl Reply {
         Ok(whole.freeze())
     }
 
-    /// The body as JSON.
+    /// The body as JSON, if it is what the server said to this question and to no other.
     pub(crate) async fn json<T: for<'a> Deserialize<'a>>(self) -> Result<T> {
-        let base = self.base.clone();
+        let (base, status, question) = (self.base.clone(), self.status.as_u16(), self.sum.clone());
+        let told = self.field(SUM.as_str()).map(str::to_owned);
         let bytes = self.bytes(JSON_BYTES_MAX).await?;
+        let found = seal::of_answer(&question, status, &bytes);
+        match told {
+            Some(told) if told == found => {}
+            Some(told) => {
+                let why = format!("its checksum is {found}, not {told}");
+                return Err(Error::Corrupt(format!("{base}: an answer was damaged on the way: {why}")));
+            }
+            None => return Err(Error::Corrupt(format!("{base}: an answer without a checksum"))),
+        }
         serde_json::from_slice(&bytes).map_err(|error| Error::Corrupt(format!("{base}: an answer: {error}")))
     }
 
     async fn refusal(self) -> Error {
         let (status, base) = (self.status.as_u16(), self.base.clone());
         let told = match self.json::<Refusal>().await {
+            Ok(told) if told.error.code == "damaged" => return Error::Corrupt(told.error.message),
             Ok(told) => told.error,
-            // Something in between that is no Umbel server, or one that is ending.
-            Err(_) => Told { code: "http".to_owned(), message: format!("{base} gave no reason") },
+            // Something in between that is no Umbel server, or one that is ending, or bytes that were changed on the way.
+            Err(_) => Told { code: NOBODYS.to_owned(), message: format!("{base} gave no reason") },
         };
         Error::Refused { status, code: told.code, message: told.message }
     }
@@ -233,7 +279,10 @@ mod tests {
     #[test]
     fn bases_are_checked_before_anybody_connects() {
         assert_eq!(Base::parse("http://a:1/x/").unwrap().to_string(), "http://a:1/x");
-        for bad in ["", "a:1", "https://a", "ftp://a", "http://u:p@a", "http://a/?b"] {
+        assert!(
+            Base::parse("HTTPS://a").unwrap().is_secure() && !Base::parse("http://a").unwrap().is_secure()
+        );
+        for bad in ["", "a:1", "ftp://a", "http://u:p@a", "http://a/?b"] {
             assert!(matches!(Base::parse(bad), Err(Error::Invalid(_))), "{bad}");
         }
     }

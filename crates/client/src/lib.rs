@@ -42,6 +42,7 @@
 mod admin;
 mod backoff;
 pub mod blocking;
+mod coding;
 mod error;
 mod fetch;
 mod heartbeat;
@@ -57,8 +58,10 @@ mod replica;
 mod shared;
 mod source;
 mod status;
+mod steady;
 mod store;
 mod strategy;
+mod tls;
 mod view;
 mod writer;
 

@@ -14,6 +14,8 @@ pub const MEMORY_BYTES_MAX: u64 = 64 << 30;
 pub(crate) const FETCHES_MAX: usize = 8;
 /// Longest answer in JSON.
 pub(crate) const JSON_BYTES_MAX: usize = 1 << 20;
+/// Longest file with certificates of authorities.
+pub(crate) const CERTIFICATES_BYTES_MAX: u64 = 16 << 20;
 /// Longest line of a stream of events.
 pub(crate) const EVENT_BYTES_MAX: usize = 64 << 10;
 /// A journal of this size, or of a quarter of the arrays if that is more, makes room for a new version.

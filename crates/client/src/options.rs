@@ -90,6 +90,8 @@ pub struct Options {
     pub(crate) strategy: Strategy,
     pub(crate) folder: Option<PathBuf>,
     pub(crate) token: Option<String>,
+    pub(crate) ca_file: Option<PathBuf>,
+    pub(crate) compression: bool,
     pub(crate) stale_after: Option<Duration>,
     pub(crate) when_stale: WhenStale,
     pub(crate) labels: BTreeMap<String, String>,
@@ -108,7 +110,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A replica of a filter on a server, `http://host:port`, perhaps with a path before the API's.
+    /// A replica of a filter on a server, `http://host:port` or `https://host:port`, perhaps with a path before the API's.
     pub fn new(server: impl Into<String>, filter: impl Into<String>, strategy: Strategy) -> Self {
         Self {
             sources: vec![server.into()],
@@ -116,6 +118,8 @@ impl Options {
             strategy,
             folder: None,
             token: None,
+            ca_file: None,
+            compression: true,
             stale_after: None,
             when_stale: WhenStale::default(),
             labels: BTreeMap::new(),
@@ -149,6 +153,19 @@ impl Options {
     /// The token that the server knows the caller by.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
+        self
+    }
+
+    /// A PEM file with the authorities that vouch for servers at `https://`, instead of those that the system trusts.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(path.into());
+        self
+    }
+
+    /// Whether the server may compress chunks, which it does by itself only where that makes them smaller. It costs both sides time,
+    /// and is worth it except where the network is faster than a processor. They come compressed unless this says otherwise.
+    pub fn compression(mut self, wanted: bool) -> Self {
+        self.compression = wanted;
         self
     }
 

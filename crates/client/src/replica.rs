@@ -15,6 +15,7 @@ use crate::options::{Options, Strategy};
 use crate::reader::Reader;
 use crate::shared::{Shared, blocking, lock};
 use crate::status::Status;
+use crate::steady::Steady;
 use crate::store::{Change, Spool, Store, new_id};
 use crate::strategy::{self, Follower};
 use crate::{Error, Result, heartbeat, writer};
@@ -46,7 +47,8 @@ impl Replica {
     /// Opens a replica: from its folder if a whole copy is there, which needs no server; otherwise it is fetched first.
     ///
     /// Its tasks run on the caller's runtime, which needs I/O and time.
-    pub async fn open(options: Options) -> Result<Self> {
+    pub async fn open(mut options: Options) -> Result<Self> {
+        options.clock = Arc::new(Steady::new(options.clock));
         let store = match options.folder.clone() {
             Some(folder) => {
                 let disk = Arc::clone(&options.disk);

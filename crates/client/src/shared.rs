@@ -101,8 +101,7 @@ impl Shared {
     pub(crate) fn new(options: Options, id: String, means: Means, store: Option<Store>) -> Result<Self> {
         let run = options.random.next();
         let views = Views::default();
-        let sources =
-            Sources::new(&options.sources, &options.peers, &options.filter, options.token.as_deref())?;
+        let sources = Sources::new(&options)?;
         Ok(Self {
             options,
             id,

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use crate::Result;
 use crate::http::{Ask, Base, Http, Reply, escaped};
 use crate::limits::{PEER_TIMEOUT, PEERS_MAX};
+use crate::options::Options;
 
 /// All of them.
 #[derive(Debug)]
@@ -24,20 +25,16 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    pub(crate) fn new(
-        servers: &[String],
-        peers: &[String],
-        filter: &str,
-        token: Option<&str>,
-    ) -> Result<Self> {
+    pub(crate) fn new(options: &Options) -> Result<Self> {
         let parse = |texts: &[String]| texts.iter().map(|text| Base::parse(text)).collect::<Result<Vec<_>>>();
+        let (servers, named) = (parse(&options.sources)?, parse(&options.peers)?);
         Ok(Self {
-            http: Http::new(token)?,
-            servers: parse(servers)?,
+            http: Http::new(&servers, options.token.as_deref(), options.ca_file.as_deref())?,
+            servers,
             preferred: AtomicUsize::new(0),
-            named: parse(peers)?,
+            named,
             told: ArcSwap::default(),
-            path: format!("/v1/filters/{}", escaped(filter)),
+            path: format!("/v1/filters/{}", escaped(&options.filter)),
         })
     }
 

@@ -49,7 +49,7 @@ pub struct Status {
     pub records_taken: u64,
     /// Chunks that came over the network.
     pub chunks_fetched: u64,
-    /// Their bytes.
+    /// Their bytes as they travelled, perhaps compressed.
     pub bytes_fetched: u64,
     /// Chunks that were there already.
     pub chunks_reused: u64,

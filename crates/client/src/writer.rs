@@ -302,7 +302,7 @@ async fn send(shared: Arc<Shared>, batch: Batch) -> Result<Token> {
                 }
                 return Ok(position.parse()?);
             }
-            Err(error @ Error::Refused { status: 400 | 409 | 413 | 422, .. }) => return Err(error),
+            Err(error) if error.is_final() => return Err(error),
             Err(error) => {
                 shared.fail(&error);
                 let pause: Duration = backoff.next(&*shared.options.random);

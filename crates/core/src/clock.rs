@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A clock that never goes back. Its beginning means nothing.
+/// A clock that never goes back, and goes on while the machine sleeps. Its beginning means nothing.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The time since the clock's beginning.
     fn now(&self) -> Duration;
@@ -16,18 +16,38 @@ pub trait Clock: Debug + Send + Sync + 'static {
 
 /// The system's clock.
 #[derive(Clone, Copy, Debug)]
-pub struct SystemClock(Instant);
+pub struct SystemClock {
+    beginning: Moment,
+}
+
+#[cfg(target_os = "linux")]
+type Moment = Duration;
+#[cfg(not(target_os = "linux"))]
+type Moment = std::time::Instant;
+
+/// The time since the machine was started, with the time that it slept: [`Instant`](std::time::Instant) stands still meanwhile, so that
+/// whoever counts with it finds a copy fresh that is as old as the sleep was long.
+#[cfg(target_os = "linux")]
+fn moment() -> Moment {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+#[cfg(not(target_os = "linux"))]
+#[expect(clippy::disallowed_methods, reason = "the one place where time comes from")]
+fn moment() -> Moment {
+    std::time::Instant::now()
+}
 
 impl Default for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place where time comes from")]
     fn default() -> Self {
-        Self(Instant::now())
+        Self { beginning: moment() }
     }
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
-        self.0.elapsed()
+        moment() - self.beginning
     }
 
     #[expect(clippy::disallowed_methods, reason = "the one place where the time of day comes from")]

@@ -140,7 +140,10 @@ impl Entry {
         bytes.extend(self.request.sequence.to_le_bytes());
         match &self.operation {
             Operation::Add(keys) | Operation::Remove(keys) => {
-                keys.iter().for_each(|key| bytes.extend_from_slice(&key.to_bytes()));
+                let start = bytes.len();
+                bytes.resize(start + body_bytes, 0);
+                let places = bytes[start..].as_chunks_mut::<FINGERPRINT_BYTES>().0;
+                places.iter_mut().zip(keys).for_each(|(place, key)| *place = key.to_bytes());
             }
             Operation::Define(definition) | Operation::Describe(definition) => bytes.extend(definition),
             Operation::Adopt { items, outlines } => {

@@ -16,6 +16,7 @@
 //! | [`blobs`] | blobs in a folder, the embedded object store |
 //! | [`url`] | where an engine is that a plane stands on |
 //! | [`budget`] | memory, counted before it is taken |
+//! | [`seal`] | a checksum over what processes tell each other |
 //! | [`clock`], [`random`] | the seams to time and chance |
 //! | [`disk`] | the seam to files, with a disk that can fail on purpose |
 //!
@@ -41,6 +42,7 @@ pub mod log;
 mod position;
 pub mod random;
 pub mod registry;
+pub mod seal;
 mod upload;
 pub mod url;
 pub mod version;

@@ -34,6 +34,7 @@ mod lines;
 mod ranges;
 mod replicas;
 mod rollouts;
+mod seal;
 mod snapshot;
 mod tokens;
 mod versions;
@@ -103,6 +104,7 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .fallback(async || Fault::not_found("there is nothing at this path"))
         .method_not_allowed_fallback(async || Fault::method_not_allowed())
+        .layer(axum::middleware::from_fn(seal::sealed))
         .with_state(Api(nodes))
 }
 
@@ -132,7 +134,8 @@ async fn body(request: Request) -> Result<Vec<u8>, Fault> {
     {
         return Err(Fault::too_large(BODY_BYTES_MAX));
     }
-    let (mut bytes, mut body) = (Vec::new(), request.into_body().into_data_stream());
+    let (head, body) = request.into_parts();
+    let (mut bytes, mut body) = (Vec::new(), body.into_data_stream());
     while let Some(part) = body.next().await {
         let part = part.map_err(|error| Fault::invalid(format!("the body did not come: {error}")))?;
         if bytes.len() + part.len() > BODY_BYTES_MAX {
@@ -140,6 +143,7 @@ async fn body(request: Request) -> Result<Vec<u8>, Fault> {
         }
         bytes.extend_from_slice(&part);
     }
+    seal::check_body(&head, &bytes)?;
     Ok(bytes)
 }
 

@@ -43,6 +43,18 @@ pub struct Part {
 }
 
 impl Part {
+    /// Waits until it is known.
+    pub async fn known(&self) {
+        poll_fn(|context| {
+            if self.batch.outcome.get().is_some() {
+                return Poll::Ready(());
+            }
+            self.batch.waiting.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// For each key, whether it was new; nothing if the filter was too full to take it.
     pub fn answers(&self) -> Result<&[Option<bool>]> {
         match self.batch.outcome.get() {
@@ -59,24 +71,16 @@ impl Part {
 }
 
 impl Adds {
-    /// Adds keys together with those of others.
-    pub async fn add(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Part {
+    /// Puts keys to those of others. They are added at the end of the turn.
+    pub fn add(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Part {
         let batch = self.batch(filter);
-        let range = {
+        let keys = {
             let mut all = batch.keys.borrow_mut();
             let start = all.len();
             all.extend_from_slice(keys);
             start..all.len()
         };
-        poll_fn(|context| {
-            if batch.outcome.get().is_some() {
-                return Poll::Ready(());
-            }
-            batch.waiting.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
-        Part { batch, keys: range }
+        Part { batch, keys }
     }
 
     fn batch(&self, filter: &Arc<Handle>) -> Rc<Batch> {

@@ -38,6 +38,14 @@ struct Shared {
 impl Chores {
     /// Begins to tell that the server is not ready yet.
     pub fn start(addresses: &[SocketAddr]) -> io::Result<Self> {
+        Self::start_with(addresses, None)
+    }
+
+    /// The same, and for those who want it over TLS at some more addresses.
+    pub fn start_with(
+        addresses: &[SocketAddr],
+        secure: Option<(&[SocketAddr], Arc<Tls>)>,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(HTTP_THREADS)
@@ -46,7 +54,9 @@ impl Chores {
             .build()?;
         let registry = Arc::new(Registry::default().with(Arc::clone(&shared)));
         let mut bound = Vec::new();
-        for address in addresses {
+        let plain = addresses.iter().map(|address| (address, None));
+        let (secure, tls) = secure.map_or((&[][..], None), |(addresses, tls)| (addresses, Some(tls)));
+        for (address, tls) in plain.chain(secure.iter().map(|address| (address, tls.clone()))) {
             let named = |error: io::Error| {
                 io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
             };
@@ -62,7 +72,7 @@ impl Chores {
             };
             runtime.spawn(async move {
                 let stop = async { stopped.stop.stopped().await };
-                if let Err(error) = http::serve(listener, router, http::Limits::default(), stop).await {
+                if let Err(error) = http::serve(listener, tls, router, http::Limits::default(), stop).await {
                     tracing::error!(%error, "HTTP ended");
                 }
             });
@@ -73,7 +83,7 @@ impl Chores {
         Ok(Self { shared, addresses: bound, thread: Some(thread) })
     }
 
-    /// Where HTTP is served.
+    /// Where HTTP is served, and then where it is served over TLS.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

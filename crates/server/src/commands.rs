@@ -31,7 +31,7 @@ use crate::clients::Client;
 use crate::names::name_of;
 use crate::node::unix_time;
 use crate::resp::Command;
-use crate::session::{Session, is_erasable};
+use crate::session::Session;
 use table::{Id, Row};
 
 /// Why a command is not done: the error that the client gets.
@@ -226,9 +226,9 @@ pub fn filter_of(session: &Session, key: &[u8], is_cuckoo: bool) -> Outcome<Arc<
     Ok(filter)
 }
 
-/// Commands of one kind of filter are not for those of the other.
+/// Commands of one kind of filter are not for those of the other: clients call those that are erasable cuckoo filters.
 pub fn check_kind(filter: &Handle, is_cuckoo: bool) -> Outcome {
-    if is_erasable(filter) == is_cuckoo { Ok(()) } else { Err(WRONG_TYPE.into()) }
+    if filter.is_erasable() == is_cuckoo { Ok(()) } else { Err(WRONG_TYPE.into()) }
 }
 
 /// Whether a filter never grows.

@@ -201,6 +201,7 @@ settings! {
     acl_file: Option<PathBuf> = "", File, fixed("aclfile"), "", "File with a line for each user, as ACL SAVE writes it";
     acl_log_length: u32 = "128", Number(0, 100_000), live("acllog-max-len"), "entries", "Refusals that ACL LOG keeps";
     tls_port: u16 = "0", Number(0, 65535), fixed("tls-port"), "", "Port for RESP over TLS; 0 is none";
+    tls_http_port: u16 = "0", Number(0, 65535), fixed(""), "", "Port for HTTP over TLS, with the same certificates; 0 is none";
     tls_cert: Option<PathBuf> = "", File, fixed("tls-cert-file"), "", "Certificate and its chain, PEM; read again when the file changes";
     tls_key: Option<PathBuf> = "", File, fixed("tls-key-file"), "", "Private key of the certificate, PEM";
     tls_client_ca: Option<PathBuf> = "", File, fixed("tls-ca-cert-file"), "", "Authorities whose client certificates are accepted, PEM";
@@ -352,17 +353,21 @@ impl Config {
     /// Says what does not go together.
     pub fn check(&self) -> Result<(), Error> {
         let fail = |text: String| Err(Error(text));
-        let ports = [("port", self.port), ("http_port", self.http_port), ("tls_port", self.tls_port)];
+        let secure = [("tls_port", self.tls_port), ("tls_http_port", self.tls_http_port)];
+        let ports = [("port", self.port), ("http_port", self.http_port), secure[0], secure[1]];
         for (index, (name, port)) in ports.iter().enumerate() {
             if let Some((other, _)) = ports[..index].iter().find(|(_, other)| other == port && *port != 0) {
                 return fail(format!("{other} and {name} are both {port}; each needs its own"));
             }
         }
-        if self.port == 0 && self.tls_port == 0 && self.http_port == 0 {
-            return fail("port, tls_port and http_port are all 0; one has to be open".to_owned());
+        if ports.iter().all(|(_, port)| *port == 0) {
+            return fail(
+                "port, http_port, tls_port and tls_http_port are all 0; one has to be open".to_owned(),
+            );
         }
-        if self.tls_port != 0 && (self.tls_cert.is_none() || self.tls_key.is_none()) {
-            return fail(format!("tls_port is {}, but tls_cert and tls_key are not both set", self.tls_port));
+        let open = secure.iter().find(|(_, port)| *port != 0);
+        if let Some((name, port)) = open.filter(|_| self.tls_cert.is_none() || self.tls_key.is_none()) {
+            return fail(format!("{name} is {port}, but tls_cert and tls_key are not both set"));
         }
         if self.tls_client_auth != ClientAuth::Off && self.tls_client_ca.is_none() {
             let auth = self.tls_client_auth.name();

@@ -49,8 +49,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             break;
         }
         local.metrics(&session.node).received(bytes - held.len());
-        let now = session.node.now();
-        session.client.is_active(now);
+        session.look_at_clock();
+        session.client.is_active(session.now);
         let input = if held.len() > BUFFER_BYTES / 2 {
             held.extend_from_slice(&buffer[..bytes - held.len()]);
             &held[..]
@@ -87,6 +87,10 @@ async fn take_commands<S: AsyncWrite + Unpin>(
     session.reply.give(session.local.take_output());
     while start < input.len() && !session.is_closing {
         let rest = &input[start..];
+        if let Some(bytes) = session.go_on_alike(parser, rest, &limits) {
+            start += bytes;
+            continue;
+        }
         match parser.next(rest, &limits) {
             Ok(Some(bytes)) => {
                 let command = parser.command(rest);
@@ -107,17 +111,28 @@ async fn take_commands<S: AsyncWrite + Unpin>(
         }
         if session.reply.len() >= SEND_AT_BYTES {
             send(stream, session).await?;
+            // What the client took to read is no part of its next command.
+            session.look_at_clock();
         }
     }
-    if !session.finish_at_once() {
-        Box::pin(session.finish_run()).await;
+    if session.finish_at_once() {
+        return Ok(start);
+    }
+    match session.add_run() {
+        Some(part) => {
+            part.known().await;
+            session.finish_adds(&part);
+        }
+        None => Box::pin(session.finish_run()).await,
     }
     Ok(start)
 }
 
 /// Sends all replies. A client that does not read them is not read from meanwhile, so nothing piles up.
 async fn send<S: AsyncWrite + Unpin>(stream: &mut S, session: &mut Session) -> io::Result<()> {
-    if session.reply.len() > session.node.config.load().output_bytes_max as usize {
+    // The limit is never lower than what replies are sent at.
+    let is_long = session.reply.len() > SEND_AT_BYTES;
+    if is_long && session.reply.len() > session.node.config.load().output_bytes_max as usize {
         return Err(io::Error::other("a reply is longer than the limit for replies"));
     }
     let mut bytes = session.reply.take();
@@ -136,13 +151,12 @@ async fn read<S: AsyncRead + Unpin>(
     client: &Arc<Client>,
     held: &[u8],
 ) -> io::Result<Woken> {
+    let called = || {
+        if client.is_killed() { Some(Woken::Killed) } else { client.has_watched().then_some(Woken::Watched) }
+    };
     poll_fn(|context| {
-        client.register(context.waker());
-        if client.is_killed() {
-            return Poll::Ready(Ok(Woken::Killed));
-        }
-        if client.has_watched() {
-            return Poll::Ready(Ok(Woken::Watched));
+        if let Some(woken) = called() {
+            return Poll::Ready(Ok(woken));
         }
         let mut buffer = local.take();
         // A little that is held goes to the front, much stays where it is.
@@ -157,7 +171,9 @@ async fn read<S: AsyncRead + Unpin>(
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
                 local.give(buffer);
-                Poll::Pending
+                client.register(context.waker());
+                // Whoever called before that woke nobody.
+                called().map_or(Poll::Pending, |woken| Poll::Ready(Ok(woken)))
             }
         }
     })

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::LocalSet;
+use tokio::runtime::LocalOptions;
 use umbel_core::engine::Answer;
 use umbel_filter::Fingerprint;
 
@@ -117,10 +117,10 @@ impl Local {
 
 /// Runs a loop on this thread until the node stops.
 pub(crate) fn run(node: &Arc<Node>, doors: Vec<Door>, number: usize) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let set = LocalSet::new();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let local = Rc::new(Local::new(number));
-    let outcome = set.block_on(&runtime, async {
+    runtime.block_on(async {
         tokio::task::spawn_local(Rc::clone(&local.adds).drive(Arc::clone(&node.engine)));
         for Door { listener, tls } in doors {
             let listener = TcpListener::from_std(listener)?;
@@ -136,9 +136,7 @@ pub(crate) fn run(node: &Arc<Node>, doors: Vec<Door>, number: usize) -> io::Resu
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())
-    });
-    drop(set);
-    outcome
+    })
 }
 
 async fn accept(node: Arc<Node>, local: Rc<Local>, listener: TcpListener, tls: Option<Arc<Tls>>) {

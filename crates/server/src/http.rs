@@ -26,13 +26,15 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::api::Peer;
 use crate::metrics::{CONTENT_TYPE, Registry};
+use crate::tls::Tls;
 use patience::{Patient, patient_body};
 
 /// What the door asks the node.
@@ -104,9 +106,10 @@ async fn metrics(State(door): State<Door>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], door.registry.render())
 }
 
-/// Serves `router` on `listener` until `stop` is done, then lets answers that are under way end.
+/// Serves `router` on `listener`, over TLS if there are certificates, until `stop` is done, then lets answers that are under way end.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<Arc<Tls>>,
     router: Router,
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
@@ -140,10 +143,18 @@ pub async fn serve(
                 continue;
             }
         };
-        let connection =
-            connection(stream, router.clone().layer(Extension(Peer(peer))), limits.clone(), stopped.clone());
+        let (router, limits) = (router.clone().layer(Extension(Peer(peer))), limits.clone());
+        let (acceptor, stopped) = (tls.as_deref().map(Tls::acceptor), stopped.clone());
         connections.spawn(async move {
-            connection.await;
+            match acceptor {
+                None => connection(stream, router, limits, stopped).await,
+                // Whoever says too little of who it is takes a place no longer than one who says nothing.
+                Some(acceptor) => match timeout(limits.head_timeout, acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => connection(stream, router, limits, stopped).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "no TLS with an HTTP client"),
+                    Err(_) => tracing::debug!("no TLS with an HTTP client in time"),
+                },
+            }
             drop(place);
         });
     }
@@ -154,7 +165,12 @@ pub async fn serve(
     Ok(())
 }
 
-async fn connection(stream: TcpStream, router: Router, limits: Limits, mut stopped: watch::Receiver<bool>) {
+async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    router: Router,
+    limits: Limits,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)

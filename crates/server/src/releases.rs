@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -83,12 +84,12 @@ pub(crate) struct Releases {
     recent: std::sync::Mutex<HashMap<u64, Recent>>,
 }
 
-/// Times are in milliseconds since 1970.
 #[derive(Debug, Default)]
 struct Recent {
-    /// When the filter was last as its newest version.
-    confirmed_ms: u64,
-    /// Versions, with the times when they were made.
+    /// The version that the filter was last as, and when: by a clock that nobody sets, or an old version would be new for as long as the
+    /// clock on the wall is behind. After a restart nothing is known, and the filter is compared with its newest version first.
+    confirmed: Option<(u64, Instant)>,
+    /// Versions, with the times when they were made, in milliseconds since 1970.
     made: Vec<(u64, u64)>,
 }
 
@@ -107,16 +108,16 @@ impl Releases {
     }
 
     /// Notes that a filter was as a version is.
-    fn confirm(&self, published: &Published, at_ms: u64) {
+    fn confirm(&self, published: &Published, at: Instant) {
         let mut recent = self.recent();
         if recent.len() >= RECENT_MAX {
             // Then some filters are looked at once more than needed, and some versions go early.
             recent.clear();
         }
         let recent = recent.entry(published.version.filter).or_default();
-        recent.confirmed_ms = at_ms;
+        recent.confirmed = Some((published.version.number, at));
         if published.is_new {
-            recent.made.push((published.version.number, at_ms));
+            recent.made.push((published.version.number, published.version.made_ms));
         }
     }
 
@@ -129,9 +130,11 @@ impl Releases {
     }
 
     fn is_enough(&self, newest: &Version, wanted: &Wanted) -> bool {
-        let confirmed_ms = self.recent().get(&newest.filter).map_or(0, |recent| recent.confirmed_ms);
-        let as_of = newest.made_ms.max(confirmed_ms);
-        wanted.max_age_ms.is_none_or(|most| now_ms().saturating_sub(as_of) <= most)
+        let confirmed = self.recent().get(&newest.filter).and_then(|recent| recent.confirmed);
+        // Another one may have been made since this one was looked up.
+        let as_of = confirmed.and_then(|(number, at)| (number == newest.number).then_some(at));
+        let is_new = |most| as_of.is_some_and(|at| at.elapsed() <= Duration::from_millis(most));
+        wanted.max_age_ms.is_none_or(is_new)
             && wanted.at_least.as_ref().is_none_or(|token| newest.includes(token))
     }
 
@@ -158,9 +161,9 @@ impl Releases {
         filter: &Arc<Handle>,
         at_least: Option<&Token>,
     ) -> Result<Published> {
-        let begun_ms = now_ms();
+        let begun = Instant::now();
         let published = node.engine.publish_at_least(filter, at_least).await?;
-        self.confirm(&published, begun_ms);
+        self.confirm(&published, begun);
         if published.is_new
             && let Err(error) = self.retain(node, filter.id()).await
         {

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use umbel_core::engine::{Answer, Handle};
-use umbel_filter::{Fingerprint, Kind};
+use umbel_filter::Fingerprint;
 
 use crate::acl::{Access, Denied, Login, Reason};
 use crate::batch::Part;
@@ -22,7 +22,7 @@ use crate::event_loop::{Local, Room};
 use crate::latency::Event;
 use crate::names::name_of;
 use crate::node::{Node, unix_time};
-use crate::resp::{Command, Limits, Reply};
+use crate::resp::{Command, Limits, Parser, Reply};
 
 /// Keys after which a run is answered even if it could go on.
 const RUN_KEYS_MAX: usize = 1 << 14;
@@ -50,6 +50,8 @@ pub struct Session {
     pub wants: Wants,
     /// Who the client is, if it has said so or need not.
     pub login: Option<Login>,
+    /// When the clock was last looked at: one command ends and the next one begins then.
+    pub(crate) now: Instant,
     run: Run,
     answers: Vec<Answer>,
 }
@@ -77,14 +79,20 @@ pub struct Transaction {
     pub is_broken: bool,
 }
 
-/// Commands that are answered together.
+/// Commands that are answered together. Between runs, it is what the last one was about: the next one mostly is about the same.
 #[derive(Debug, Default)]
 struct Run {
+    /// The command, while the run is under way.
     id: Option<Id>,
-    /// The command as the client writes it.
+    /// The command as the client writes it, and which one it is.
     name: Vec<u8>,
+    named: Option<Id>,
     key: Vec<u8>,
+    /// The bytes of its first command up to the item, if it has one item and more like it may follow.
+    head: Vec<u8>,
     filter: Option<Arc<Handle>>,
+    /// What names meant when the filter was found.
+    names: u64,
     keys: Vec<Fingerprint>,
     /// How many keys each command has.
     lengths: Vec<u32>,
@@ -96,7 +104,7 @@ struct Run {
 impl Session {
     /// A client that has just come.
     pub fn new(node: Arc<Node>, local: Rc<Local>, client: Arc<Client>) -> Self {
-        let login = node.acl.greet();
+        let (login, now) = (node.acl.greet(), node.now());
         Self {
             node,
             local,
@@ -107,6 +115,7 @@ impl Session {
             is_closing: false,
             wants: Wants::default(),
             login,
+            now,
             run: Run::default(),
             answers: Vec::new(),
         }
@@ -117,11 +126,30 @@ impl Session {
         self.node.limits(self.login.is_some())
     }
 
+    /// Begins to count anew how long things take.
+    pub(crate) fn look_at_clock(&mut self) {
+        self.now = self.node.now();
+    }
+
     /// Takes a command, if that can be done without waiting: it goes on with the run, or begins one about a filter that is there. If
     /// not, [`take`](Self::take) does it.
     #[inline]
     pub(crate) fn take_at_once(&mut self, command: Command<'_>) -> bool {
         self.go_on(command) || self.finish_at_once() && self.begin_at_once(command)
+    }
+
+    /// Takes the command at the start of `input`, if it is another one of the run that is under way and differs from its first one in
+    /// nothing but the item. Gives how many bytes it has.
+    #[inline]
+    pub(crate) fn go_on_alike(&mut self, parser: &Parser, input: &[u8], limits: &Limits) -> Option<usize> {
+        let run = &mut self.run;
+        if run.id.is_none() || run.head.is_empty() || run.keys.len() >= RUN_KEYS_MAX {
+            return None;
+        }
+        let (item, bytes) = parser.next_alike(input, &run.head, limits)?;
+        run.lengths.push(1);
+        run.push_item(item);
+        Some(bytes)
     }
 
     /// Takes a command if it goes on with the run that is under way.
@@ -165,6 +193,7 @@ impl Session {
         self.client.runs(id);
         if self.node.pause.is_on() {
             self.wait_for_pause(id).await;
+            self.look_at_clock();
             if self.client.is_killed() {
                 self.is_closing = true;
                 return false;
@@ -184,7 +213,7 @@ impl Session {
             match self.filter_of_run(id, command.get(1)).await {
                 Ok(filter) => self.begin_run(id, command, filter),
                 Err(refusal) => {
-                    self.ended(id, 1, self.node.now(), true, Some(command));
+                    self.ended(id, 1, self.now, true, Some(command));
                     self.refuse(&refusal);
                 }
             }
@@ -223,7 +252,7 @@ impl Session {
     /// Runs a command and writes its reply; gives whether it was done.
     pub(crate) async fn run_one(&mut self, id: Id, command: Command<'_>) -> bool {
         let before = self.reply.len();
-        let started = self.node.now();
+        let started = self.now;
         let outcome = commands::run(id, self, command).await;
         self.count_sought(id.row(), command);
         self.ended(id, 1, started, outcome.is_err(), Some(command));
@@ -331,8 +360,16 @@ impl Session {
     }
 
     /// Notes that commands were run.
-    fn ended(&self, id: Id, commands: u64, started: Instant, is_error: bool, command: Option<Command<'_>>) {
-        let took = self.node.now().saturating_duration_since(started);
+    fn ended(
+        &mut self,
+        id: Id,
+        commands: u64,
+        started: Instant,
+        is_error: bool,
+        command: Option<Command<'_>>,
+    ) {
+        self.look_at_clock();
+        let took = self.now.saturating_duration_since(started);
         let metrics = self.local.metrics(&self.node);
         metrics.called(id as u16, commands, took / commands.max(1) as u32);
         if is_error {
@@ -373,13 +410,17 @@ impl Session {
 impl Session {
     /// Begins a run if nothing stands in the way and the filter is there.
     fn begin_at_once(&mut self, command: Command<'_>) -> bool {
-        let Some(id) = table::find(command.get(0)).filter(|id| is_run(*id)) else { return false };
+        let Some(id) = self.run.command(command.get(0)) else { return false };
         let node = &self.node;
         let is_plain = self.wants == Wants::Replies && self.transaction.is_none();
         if !is_plain || node.pause.is_on() || node.clients.are_watched() || !id.row().takes(command.len()) {
             return false;
         }
-        let filter = node.engine.filter(&name_of(command.get(1)));
+        let names = node.engine.names_version();
+        let filter = match self.run.filter_again(command.get(1), names) {
+            Some(filter) => Some(filter),
+            None => node.engine.filter(&name_of(command.get(1))),
+        };
         if filter.is_none() && is_add(id) {
             return false;
         }
@@ -387,9 +428,12 @@ impl Session {
             self.permit(id.row(), command).and_then(|()| check_kind_of_run(id, filter.as_deref()));
         self.client.runs(id);
         match permitted {
-            Ok(()) => self.begin_run(id, command, filter),
+            Ok(()) => {
+                self.begin_run(id, command, filter);
+                self.run.names = names;
+            }
             Err(refusal) => {
-                self.ended(id, 1, self.node.now(), true, None);
+                self.ended(id, 1, self.now, true, None);
                 self.refuse(&refusal);
             }
         }
@@ -407,12 +451,17 @@ impl Session {
         run.filter = filter;
         run.name.clear();
         run.name.extend_from_slice(command.get(0));
+        run.named = Some(id);
         run.key.clear();
         run.key.extend_from_slice(command.get(1));
-        run.started = Some(self.node.now());
+        run.started = Some(self.now);
         run.push(command);
         // What is shown or refused by keys is looked at one by one.
         run.is_single |= self.node.clients.are_watched();
+        run.head.clear();
+        if !is_many(id) && !run.is_single {
+            run.head.extend_from_slice(command.head(2));
+        }
     }
 
     /// The filter that a run is about; an add makes it if there is none.
@@ -456,15 +505,18 @@ impl Session {
         if self.finish_at_once() {
             return;
         }
+        if let Some(part) = self.add_run() {
+            part.known().await;
+            return self.finish_adds(&part);
+        }
         let (Some(id), Some(filter)) = (self.run.id, self.run.filter.clone()) else { return };
-        let outcome =
-            if is_add(id) { self.add_run(id, &filter).await } else { self.look_up_run(id, &filter).await };
+        let outcome = self.look_up_run(id, &filter).await;
         self.end_run(id, &outcome);
     }
 
     fn end_run(&mut self, id: Id, outcome: &Outcome) {
         let commands = self.run.lengths.len() as u64;
-        let started = self.run.started.take().unwrap_or_else(|| self.node.now());
+        let started = self.run.started.take().unwrap_or(self.now);
         if let Err(refusal) = outcome {
             (0..commands).for_each(|_| self.refuse(refusal));
         }
@@ -478,10 +530,10 @@ impl Session {
             answers: std::mem::take(&mut self.answers),
         });
         self.run.id = None;
-        self.run.filter = None;
         // Names of filters are short; one that was not is not kept for the next run.
-        self.run.key.clear();
-        self.run.key.shrink_to(KEY_BYTES_KEPT);
+        if self.run.key.len() > KEY_BYTES_KEPT {
+            self.run.forget_filter();
+        }
     }
 
     async fn look_up_run(&mut self, id: Id, filter: &Arc<Handle>) -> Outcome {
@@ -503,14 +555,26 @@ impl Session {
         Ok(())
     }
 
-    async fn add_run(&mut self, id: Id, filter: &Arc<Handle>) -> Outcome {
-        let local = Rc::clone(&self.local);
-        let part = local.adds.add(filter, &self.run.keys).await;
+    /// Adds the keys of the run that is under way, if it adds any. When it is known what came of them, they are to be finished.
+    pub(crate) fn add_run(&self) -> Option<Part> {
+        self.run.id.filter(|id| is_add(*id))?;
+        let filter = self.run.filter.as_ref()?;
+        Some(self.local.adds.add(filter, &self.run.keys))
+    }
+
+    /// Answers a run of adds, of which it is known what came.
+    pub(crate) fn finish_adds(&mut self, part: &Part) {
+        let Some(id) = self.run.id else { return };
+        let outcome = self.write_all_added(id, part);
+        self.end_run(id, &outcome);
+    }
+
+    fn write_all_added(&mut self, id: Id, part: &Part) -> Outcome {
         let mut answers = part.answers()?;
         for length in &self.run.lengths {
             let (own, rest) = answers.split_at(*length as usize);
             answers = rest;
-            write_added(&mut self.reply, id, own, &part);
+            write_added(&mut self.reply, id, own, part);
         }
         Ok(())
     }
@@ -533,10 +597,28 @@ fn write_added(reply: &mut Reply, id: Id, answers: &[Option<bool>], part: &Part)
         }
         return;
     }
-    commands::bf::write_many(reply, answers, &full());
+    let refused = if answers.contains(&None) { full() } else { Cow::default() };
+    commands::bf::write_many(reply, answers, &refused);
 }
 
 impl Run {
+    /// The command of a run that is called so.
+    fn command(&self, name: &[u8]) -> Option<Id> {
+        self.named.filter(|_| name == self.name).or_else(|| table::find(name).filter(|id| is_run(*id)))
+    }
+
+    /// The filter of the run before, if it is the one of this name still.
+    fn filter_again(&mut self, key: &[u8], names: u64) -> Option<Arc<Handle>> {
+        let is_same = key == self.key && names == self.names;
+        self.filter.take_if(|filter| is_same && !filter.expires())
+    }
+
+    fn forget_filter(&mut self) {
+        self.filter = None;
+        self.key = Vec::new();
+        self.head = Vec::new();
+    }
+
     #[inline]
     fn push(&mut self, command: Command<'_>) {
         self.lengths.push(command.len() as u32 - 2);
@@ -547,6 +629,12 @@ impl Run {
             }
             None => self.keys.resize(self.keys.len() + command.len() - 2, Fingerprint::default()),
         }
+    }
+
+    #[inline]
+    fn push_item(&mut self, item: &[u8]) {
+        let hashed = self.filter.as_ref().map(|filter| filter.hasher().fingerprint(item));
+        self.keys.push(hashed.unwrap_or_default());
     }
 }
 
@@ -573,9 +661,4 @@ fn is_add(id: Id) -> bool {
 /// How long something took, for those who count in microseconds.
 pub(crate) fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Whether a filter is one that clients call a cuckoo filter.
-pub(crate) fn is_erasable(filter: &Handle) -> bool {
-    filter.definition().spec.kind != Kind::Bloom
 }

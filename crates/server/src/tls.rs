@@ -45,7 +45,7 @@ impl Files {
     /// As configured; `None` if there is no port for TLS.
     pub fn of(config: &Config) -> Option<Self> {
         let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) else { return None };
-        (config.tls_port != 0).then(|| Self {
+        (config.tls_port != 0 || config.tls_http_port != 0).then(|| Self {
             cert: cert.clone(),
             key: key.clone(),
             client_ca: config.tls_client_ca.clone(),

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use common::{field, new_folder, start, start_in, start_with};
+use common::{encode, field, new_folder, start, start_in, start_with};
 
 #[test]
 fn describes_commands() {
@@ -87,6 +87,84 @@ fn counts_filters_that_were_asked_for() {
     assert_eq!((field(&stats, "keyspace_hits"), field(&stats, "keyspace_misses")), ("4", "3"));
     client.ask("CONFIG RESETSTAT");
     assert_eq!(field(&client.ask("INFO stats"), "keyspace_hits"), "0");
+}
+
+#[test]
+fn a_name_means_what_it_means_now() {
+    let server = start();
+    let (mut asks, mut changes) = (server.connect(), server.connect());
+    let mut exists = |name: &str| asks.send(&[b"BF.EXISTS", name.as_bytes(), b"a"]);
+    changes.ask("BF.ADD f a");
+    assert_eq!([exists("f"), exists("f")], [":1\r\n", ":1\r\n"]);
+    changes.ask("RENAME f g");
+    assert_eq!([exists("f"), exists("g"), exists("g")], [":0\r\n", ":1\r\n", ":1\r\n"]);
+    changes.ask("BF.RESERVE f 0.01 100");
+    changes.ask("RENAME f g");
+    assert_eq!(exists("g"), ":0\r\n", "another filter has taken the name");
+    changes.ask("BF.ADD g a");
+    assert_eq!(exists("g"), ":1\r\n");
+    changes.ask("DEL g");
+    assert_eq!(exists("g"), ":0\r\n");
+    changes.ask("CF.ADD g a");
+    assert!(exists("g").starts_with("-WRONGTYPE"));
+    changes.ask("BF.ADD e a");
+    assert_eq!(exists("e"), ":1\r\n");
+    changes.ask("PEXPIRE e 50");
+    std::thread::sleep(Duration::from_millis(60));
+    assert_eq!(exists("e"), ":0\r\n", "its time is over");
+    changes.ask("BF.ADD h a");
+    assert_eq!(exists("h"), ":1\r\n");
+    changes.ask("DEL h");
+    changes.ask("BF.ADD h b");
+    // Whoever is refused in between has learned nothing of names.
+    assert!(asks.send(&[b"CF.EXISTS", b"h", b"a"]).starts_with("-WRONGTYPE"));
+    assert_eq!(asks.send(&[b"BF.EXISTS", b"h", b"a"]), ":0\r\n");
+}
+
+#[test]
+fn pipelines_answer_as_single_commands_do() {
+    let server = start();
+    let mut client = server.connect();
+    let lines = [
+        "BF.ADD f a",
+        "BF.ADD f b",
+        "BF.ADD f a",
+        "bf.add f c",
+        "BF.EXISTS f a",
+        "BF.EXISTS f x",
+        "BF.EXISTS f b",
+        "BF.EXISTS f",
+        "BF.EXISTS f c",
+        "BF.EXISTS g c",
+        "BF.EXISTS g a",
+        "BF.MEXISTS f a x",
+        "BF.MEXISTS f b c",
+        "CF.EXISTS f a",
+        "CF.EXISTS f b",
+        "BF.EXISTS f a",
+        "BF.EXISTS f b c",
+        "BF.EXISTS f b",
+    ];
+    let words: Vec<Vec<&str>> = lines.iter().map(|line| line.split(' ').collect()).collect();
+    let single: Vec<String> = words
+        .iter()
+        .map(|words| client.send(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>()))
+        .collect();
+    assert_eq!(single[..7], [":1\r\n", ":1\r\n", ":0\r\n", ":1\r\n", ":1\r\n", ":0\r\n", ":1\r\n"]);
+    client.ask("DEL f");
+    let bytes: Vec<u8> = words.iter().flat_map(|words| encode(words)).collect();
+    // However they arrive.
+    for piece in [bytes.len(), 40, 7] {
+        client.ask("DEL f");
+        for piece in bytes.chunks(piece) {
+            client.write(piece);
+            if piece.len() < 40 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let replies: Vec<String> = lines.iter().map(|_| client.reply()).collect();
+        assert_eq!(replies, single);
+    }
 }
 
 #[test]

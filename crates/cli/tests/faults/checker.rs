@@ -58,6 +58,11 @@ impl History {
         all.len().checked_sub(back + 1).map(|at| all[at].key.clone())
     }
 
+    /// Keys that replicas added.
+    pub(crate) fn own_keys(&self) -> Vec<String> {
+        self.own.lock().unwrap().clone()
+    }
+
     /// All keys that the centre acknowledged, and perhaps those that replicas added.
     pub(crate) fn all_keys(&self, with_own: bool) -> Vec<String> {
         let acknowledged = self.acknowledged.lock().unwrap();

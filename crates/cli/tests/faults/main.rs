@@ -1,7 +1,9 @@
-//! Replicas of every strategy while their server is killed and their connections are cut: what they say is written down and checked
-//! afterwards.
+//! Replicas of every strategy while their server is killed, what they send and get is cut, delayed, truncated, doubled and damaged, and
+//! their clocks jump: what they say is written down and checked afterwards.
 
 mod checker;
+mod clocks;
+mod partitions;
 mod proxy;
 mod server;
 
@@ -143,12 +145,13 @@ async fn add_here(world: Arc<World>, replica: Replica, number: usize) {
     }
 }
 
-async fn make_trouble(world: Arc<World>, seed: u64, kills: u64) -> u64 {
+/// Kills the server so often, and makes all other trouble in between.
+async fn make_trouble(world: Arc<World>, seed: u64, kills: u64) -> String {
     let mut chance = Chance(seed);
     let mut killed = 0;
     while killed < kills {
         tokio::time::sleep(Duration::from_millis(300 + chance.below(1_500))).await;
-        match chance.below(6) {
+        match chance.below(9) {
             0 | 1 => {
                 let again = Arc::clone(&world);
                 let pause = Duration::from_millis(chance.below(500));
@@ -163,13 +166,31 @@ async fn make_trouble(world: Arc<World>, seed: u64, kills: u64) -> u64 {
                 killed += 1;
             }
             2 => world.proxy.make(Trouble::Cut),
-            3 => world.proxy.make(Trouble::Delay(Duration::from_millis(chance.below(400)))),
+            3 => world.proxy.make(Trouble::Delay(Duration::from_millis(chance.below(2_500)))),
             4 => world.proxy.make(Trouble::Truncate(chance.below(20_000))),
+            5 => world.proxy.make(Trouble::Hold),
+            6 => world.proxy.make(Trouble::Double(1 + chance.below(8))),
+            7 => world.proxy.make(Trouble::Flip(1 + chance.below(30))),
             _ => world.proxy.make(Trouble::None),
         }
     }
-    world.proxy.make(Trouble::None);
-    killed
+    format!("kills {killed}")
+}
+
+/// Damages what goes through, for so long, and lets some of it through in between.
+async fn damage(world: Arc<World>, seed: u64, time: Duration) -> String {
+    let (mut chance, end) = (Chance(seed), Instant::now() + time);
+    while Instant::now() < end {
+        world.proxy.make(Trouble::Flip(2 + chance.below(20)));
+        tokio::time::sleep(Duration::from_millis(500 + chance.below(1_000))).await;
+        world.proxy.make(Trouble::None);
+        tokio::time::sleep(Duration::from_millis(chance.below(500))).await;
+    }
+    let flips = world.proxy.flips();
+    for subject in ["chunks", "versions", "feed", "heartbeats", "notices"] {
+        assert!(flips.contains_key(subject), "nothing of {subject} was damaged: {flips:?}");
+    }
+    format!("damaged for {time:?}")
 }
 
 /// Waits until every copy that follows the log is the centre's.
@@ -181,6 +202,21 @@ async fn settle(world: &World, replicas: &[(&'static str, Replica)]) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(replica.status().spooled_keys, 0, "{name}");
+    }
+    let own = world.history.own_keys();
+    for keys in own.chunks(10_000) {
+        let body = json!({ "keys": keys });
+        let counted = world.api().post(Api::path(FILTER, "verify"), &body, Duration::from_secs(30)).await;
+        let counts = counted.unwrap()["counts"].as_array().unwrap().clone();
+        let mut wrong = keys.iter().zip(&counts).filter(|(_, count)| **count != 1);
+        let troubles = || replicas.iter().filter_map(|(_, replica)| replica.status().last_error);
+        let first = wrong.next();
+        assert!(
+            first.is_none(),
+            "{first:?} and {} more; {:?}",
+            wrong.count(),
+            troubles().collect::<Vec<_>>()
+        );
     }
     let body = json!({ "timeout_ms": 20_000 });
     world.api().post(Api::path(AGREED, "switch"), &body, Duration::from_secs(60)).await.unwrap();
@@ -197,129 +233,89 @@ async fn settle(world: &World, replicas: &[(&'static str, Replica)]) {
     }
 }
 
-#[test]
-fn both_sides_of_a_partition_are_united() {
-    let cycles = number_or("UMBEL_TEST_CYCLES", 100);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let server = Server::new();
-        let api = Api::new(&server.url(), None).unwrap();
-        let new = json!({ "name": FILTER, "capacity": 100_000, "error": 0.0001, "kind": "counting" });
-        api.post("/v1/filters", &new, Duration::from_secs(5)).await.unwrap();
-        let mut sides = Vec::new();
-        for _ in 0..2 {
-            let proxy = Proxy::start(server.http_port()).await;
-            let options =
-                Options::new(proxy.url(), FILTER, Strategy::delta()).window(Duration::from_millis(5));
-            sides.push((Replica::open(options).await.unwrap(), proxy));
-        }
-        let (mut chance, mut keys) = (Chance(number_or("UMBEL_TEST_SEED", 1)), Vec::new());
-        for cycle in 0..cycles {
-            let (_, proxy) = &sides[chance.below(2) as usize];
-            proxy.make(Trouble::Cut);
-            for (number, (replica, _)) in sides.iter().enumerate() {
-                let key = format!("side {number} cycle {cycle}");
-                replica.add(&[&key]).await.unwrap();
-                keys.push(key);
-            }
-            let key = format!("centre cycle {cycle}");
-            api.post(Api::path(FILTER, "add"), &json!({ "keys": [key] }), Duration::from_secs(5))
-                .await
-                .unwrap();
-            keys.push(key);
-            tokio::time::sleep(Duration::from_millis(chance.below(15))).await;
-            sides.iter().for_each(|(_, proxy)| proxy.make(Trouble::None));
-            tokio::time::sleep(Duration::from_millis(chance.below(15))).await;
-        }
-        let mut positions = Vec::new();
-        for (replica, _) in &sides {
-            positions.push(replica.flush().await.unwrap());
-        }
-        let counted =
-            api.post(Api::path(FILTER, "verify"), &json!({ "keys": keys }), Duration::from_secs(30)).await;
-        let counts = counted.unwrap()["counts"].clone();
-        assert_eq!(counts, json!(vec![1; keys.len()]), "each key once");
-        let published =
-            api.post(Api::path(FILTER, "versions"), &json!({}), Duration::from_secs(30)).await.unwrap();
-        let end = Instant::now() + Duration::from_secs(60);
-        for (replica, _) in &sides {
-            for position in &positions {
-                replica.reached(position).await.unwrap();
-            }
-            while replica.digest().await.unwrap().to_string() != published["digest"].as_str().unwrap() {
-                assert!(Instant::now() < end, "{:?}", replica.status());
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            assert!(keys.iter().all(|key| replica.contains(key) == Answer::Maybe));
-        }
-        let cuts: u64 = sides.iter().map(|(_, proxy)| proxy.cuts()).sum();
-        println!(
-            "cycles {cycles}, keys {}, connections cut {cuts}; digests equal: {}",
-            keys.len(),
-            published["digest"]
-        );
+/// Replicas of every strategy, and those who add, publish and ask, while there is trouble. What they said is looked through in the end.
+async fn live_through<F: Future<Output = String>>(
+    each: usize,
+    seed: u64,
+    trouble: impl FnOnce(Arc<World>) -> F,
+) {
+    let server = Server::new();
+    let proxy = Proxy::start(server.http_port()).await;
+    let world = Arc::new(World {
+        proxy,
+        server: Mutex::new(server),
+        history: History::default(),
+        started: Instant::now(),
+        ended: AtomicBool::new(false),
+        keys: AtomicU64::new(0),
     });
+    for filter in [FILTER, AGREED] {
+        let new = json!({ "name": filter, "capacity": 2_000, "error": 0.0001, "kind": "counting" });
+        world.api().post("/v1/filters", &new, Duration::from_secs(5)).await.unwrap();
+    }
+    world.api().post(Api::path(AGREED, "switch"), &json!({}), Duration::from_secs(30)).await.unwrap();
+    let folders = std::env::temp_dir().join(format!("umbel-faults-{}-{seed}", std::process::id()));
+    let (mut replicas, mut tasks) = (Vec::new(), Vec::new());
+    for (name, strategy, window) in strategies() {
+        for number in 0..each {
+            let filter = if name == "strong" { AGREED } else { FILTER };
+            let options = Options::new(world.proxy.url(), filter, strategy)
+                .folder(folders.join(format!("{name}-{number}")))
+                .stale_after(STALE_AFTER)
+                .window(window);
+            let replica = Replica::open(options).await.unwrap();
+            let asking = ask(Arc::clone(&world), replica.clone(), name, seed + replicas.len() as u64);
+            tasks.push(tokio::spawn(asking));
+            if name == "window" {
+                tasks.push(tokio::spawn(add_here(Arc::clone(&world), replica.clone(), number)));
+            }
+            replicas.push((name, replica));
+        }
+    }
+    tasks.extend((1..=4).map(|session| tokio::spawn(write(Arc::clone(&world), session))));
+    tasks.push(tokio::spawn(publish(Arc::clone(&world))));
+    let made = trouble(Arc::clone(&world)).await;
+    world.proxy.make(Trouble::None);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    world.ended.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    settle(&world, &replicas).await;
+    let summary = check(&world.history, STALE_AFTER);
+    let wrong_chunks: u64 = replicas.iter().map(|(_, replica)| replica.status().chunks_wrong).sum();
+    println!(
+        "{made}, replicas {}, connections cut {}, requests doubled {}, pieces doubled {}, bits flipped {:?}, chunks thrown away \
+         {wrong_chunks}; {summary}",
+        replicas.len(),
+        world.proxy.cuts(),
+        world.proxy.doubled_requests(),
+        world.proxy.doubled_pieces(),
+        world.proxy.flips(),
+    );
+    assert_eq!(summary.wrong, 0, "{summary}");
+    for (_, replica) in &replicas {
+        replica.close().await.unwrap();
+    }
+    drop(replicas);
+    let _ = std::fs::remove_dir_all(folders);
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
 }
 
 #[test]
 fn acknowledged_adds_are_never_absent_past_the_promise() {
     let (kills, each) = (number_or("UMBEL_TEST_KILLS", 3), number_or("UMBEL_TEST_REPLICAS", 2) as usize);
     let seed = number_or("UMBEL_TEST_SEED", 1);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let server = Server::new();
-        let proxy = Proxy::start(server.http_port()).await;
-        let world = Arc::new(World {
-            proxy,
-            server: Mutex::new(server),
-            history: History::default(),
-            started: Instant::now(),
-            ended: AtomicBool::new(false),
-            keys: AtomicU64::new(0),
-        });
-        for filter in [FILTER, AGREED] {
-            let new = json!({ "name": filter, "capacity": 2_000, "error": 0.0001, "kind": "counting" });
-            world.api().post("/v1/filters", &new, Duration::from_secs(5)).await.unwrap();
-        }
-        world.api().post(Api::path(AGREED, "switch"), &json!({}), Duration::from_secs(30)).await.unwrap();
-        let folders = std::env::temp_dir().join(format!("umbel-faults-{}", std::process::id()));
-        let (mut replicas, mut tasks) = (Vec::new(), Vec::new());
-        for (name, strategy, window) in strategies() {
-            for number in 0..each {
-                let filter = if name == "strong" { AGREED } else { FILTER };
-                let options = Options::new(world.proxy.url(), filter, strategy)
-                    .folder(folders.join(format!("{name}-{number}")))
-                    .stale_after(STALE_AFTER)
-                    .window(window);
-                let replica = Replica::open(options).await.unwrap();
-                let asking = ask(Arc::clone(&world), replica.clone(), name, seed + replicas.len() as u64);
-                tasks.push(tokio::spawn(asking));
-                if name == "window" {
-                    tasks.push(tokio::spawn(add_here(Arc::clone(&world), replica.clone(), number)));
-                }
-                replicas.push((name, replica));
-            }
-        }
-        tasks.extend((1..=4).map(|session| tokio::spawn(write(Arc::clone(&world), session))));
-        tasks.push(tokio::spawn(publish(Arc::clone(&world))));
-        let killed = make_trouble(Arc::clone(&world), seed, kills).await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        world.ended.store(true, Ordering::Relaxed);
-        for task in tasks {
-            task.await.unwrap();
-        }
-        settle(&world, &replicas).await;
-        let summary = check(&world.history, STALE_AFTER);
-        println!(
-            "kills {killed}, replicas {}, connections cut {}; {summary}",
-            replicas.len(),
-            world.proxy.cuts()
-        );
-        assert_eq!(summary.wrong, 0, "{summary}");
-        for (_, replica) in &replicas {
-            replica.close().await.unwrap();
-        }
-        drop(replicas);
-        let _ = std::fs::remove_dir_all(folders);
-    });
+    runtime().block_on(live_through(each, seed, |world| make_trouble(world, seed, kills)));
+}
+
+#[test]
+fn damaged_bytes_are_never_believed() {
+    let each = number_or("UMBEL_TEST_REPLICAS", 2) as usize;
+    let seed = number_or("UMBEL_TEST_SEED", 1) + 1_000;
+    let time = Duration::from_secs(number_or("UMBEL_TEST_DAMAGE_SECONDS", 10));
+    runtime().block_on(live_through(each, seed, |world| damage(world, seed, time)));
 }

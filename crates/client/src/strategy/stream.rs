@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use umbel_core::copy::Taken;
 use umbel_core::feed::Frame;
 use umbel_core::version::Version;
@@ -14,13 +14,17 @@ use super::{Follower, catch_up, feed_of, is_other, take};
 use crate::backoff::Backoff;
 use crate::fetch::{self, Wanted};
 use crate::http::{Ask, Reply};
-use crate::limits::JOURNAL_BYTES_MAX;
+use crate::limits::{JOURNAL_BYTES_MAX, STALL_TIMEOUT};
 use crate::shared::Live;
 use crate::store::Journal;
 use crate::{Error, Result};
 
 /// How often the journal is made durable, and looked at.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
+/// The least pause between questions.
+const QUESTION_PAUSE_MIN: Duration = Duration::from_millis(50);
+/// A frame comes at least as fast as this: 16 KB a second.
+const FRAME_BYTES_PER_MS: u64 = 16;
 
 /// What a feed is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +44,33 @@ struct Heard {
     reached: bool,
     /// Another copy answers, whose arrays may have another shape.
     switched: bool,
+    /// How many frames were whole.
+    frames: usize,
+}
+
+/// A frame of which the rest is still to come. Its length has no checksum: one that was damaged on the way would keep the copy waiting
+/// for bytes that nobody sends, while signs of life go on.
+#[derive(Debug, Default)]
+struct Unfinished {
+    since: Option<Instant>,
+}
+
+impl Unfinished {
+    /// Gives up a frame that comes more slowly than any that is sent.
+    fn look(&mut self, buffer: &BytesMut, is_another: bool) -> Result<()> {
+        if buffer.is_empty() || is_another {
+            self.since = (!buffer.is_empty()).then(Instant::now);
+            return Ok(());
+        }
+        let patience = STALL_TIMEOUT + Duration::from_millis(buffer.len() as u64 / FRAME_BYTES_PER_MS);
+        if self.since.get_or_insert_with(Instant::now).elapsed() > patience {
+            return Err(Error::Corrupt(format!(
+                "a frame of which {} bytes came in {patience:?}",
+                buffer.len()
+            )));
+        }
+        Ok(())
+    }
 }
 
 pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
@@ -60,6 +91,12 @@ pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
     let (mut buffer, mut chunks) = (BytesMut::new(), Vec::new());
     let mut ticks = interval(NOTE_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut frame = Unfinished::default();
+    // A stream says what there was when it was sent, and not how long that is ago. Whoever must not be stale asks, too.
+    let bound = follower.shared.options.stale_after;
+    let pause = bound.map_or(NOTE_EVERY, |bound| (bound / 4).max(QUESTION_PAUSE_MIN));
+    let mut questions = interval_at(Instant::now() + pause, pause);
+    questions.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         if renewal.is_none() && Instant::now() >= renew_at && needs_renewal(follower, fetches)? {
             renewal = Some(begin_renewal(follower)?);
@@ -81,13 +118,15 @@ pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
                     follower.shared.set_gone();
                     return Ok(());
                 }
+                frame.look(&buffer, heard.frames > 0)?;
                 let behind = follower.live()?.copy.behind().is_some();
-                if heard.reached && !behind {
+                if heard.reached && !behind && bound.is_none() {
                     follower.shared.confirm(follower.shared.now());
                 }
                 follower.shared.step();
                 if heard.switched {
                     (stream, buffer) = (open(follower, feed).await?, BytesMut::new());
+                    frame = Unfinished::default();
                 }
             }
             fresh = renewed => {
@@ -97,6 +136,7 @@ pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
                         switch(follower, live, journal).await?;
                         renewals.reset();
                         (stream, buffer) = (open(follower, feed).await?, BytesMut::new());
+                        frame = Unfinished::default();
                         chunks.clear();
                     }
                     Err(error) => {
@@ -107,6 +147,13 @@ pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
                 }
             }
             _ = ticks.tick() => follower.note().await,
+            _ = questions.tick(), if bound.is_some() => {
+                begin(follower).await?;
+                if follower.live()?.copy.is_gone() {
+                    follower.shared.set_gone();
+                    return Ok(());
+                }
+            }
         }
     }
 }
@@ -141,6 +188,7 @@ async fn hear(
     let mut heard = Heard::default();
     let mut chunk_bytes: u64 = chunks.iter().map(|chunk: &Bytes| chunk.len() as u64).sum();
     while let Some(frame) = Frame::take(buffer)? {
+        heard.frames += 1;
         match frame {
             Frame::Chunk(bytes) if feed.versions => {
                 chunk_bytes += bytes.len() as u64;

@@ -146,6 +146,12 @@ impl Handle {
         self.definition.load_full()
     }
 
+    /// Whether its time will be over some day.
+    #[inline]
+    pub fn expires(&self) -> bool {
+        self.expires.load(Ordering::Relaxed) != u64::MAX
+    }
+
     /// Whether its time was over at this time, in milliseconds since 1970.
     pub fn is_expired(&self, unix_millis: u64) -> bool {
         self.expires.load(Ordering::Relaxed) <= unix_millis
@@ -214,6 +220,9 @@ impl Handle {
             return self.window_contains(keys, answers);
         }
         answers.clear();
+        if let [key] = keys {
+            return answers.push(self.contains(*key));
+        }
         if let [only] = &self.shards[..] {
             let Some(projection) = &*only.projection.load() else {
                 answers.resize(keys.len(), Answer::Unknown);
@@ -326,6 +335,8 @@ impl Handle {
 pub(super) struct Directory {
     slots: u32,
     filters: RwLock<Filters>,
+    /// How often names were changed.
+    version: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -348,7 +359,17 @@ impl Filters {
 
 impl Directory {
     pub(super) fn new(slots: u32) -> Self {
-        Self { slots, filters: RwLock::default() }
+        Self { slots, filters: RwLock::default(), version: AtomicU64::new(0) }
+    }
+
+    /// Greater than before if names mean something else. To be read before a name is looked up.
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn names_changed(&self) {
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn named(&self, name: &str) -> Option<Arc<Handle>> {
@@ -434,6 +455,7 @@ impl Directory {
             if filters.by_name.get(&definition.name).is_none_or(takes) {
                 filters.by_name.insert(definition.name.clone(), Arc::clone(&handle));
             }
+            self.names_changed();
         }
         filters.by_id.insert(id, handle);
         Ok(())
@@ -452,6 +474,7 @@ impl Directory {
         for handle in existing().filter(|handle| !replaced.contains(&handle.id)) {
             by_name.entry(handle.definition.load().name.clone()).or_insert_with(|| Arc::clone(handle));
         }
+        self.names_changed();
     }
 
     fn hide(&self, slot: u16, handle: &Arc<Handle>) {
@@ -463,6 +486,7 @@ impl Directory {
         if slot == handle.home {
             filters.homed.remove(&handle.id);
             filters.forget_name(&handle.definition.load().name, handle.id);
+            self.names_changed();
         }
         if handle.absent.load(Ordering::Acquire) == handle.shards.len() as u64 {
             filters.by_id.remove(&handle.id);

@@ -155,8 +155,15 @@ impl Engine {
 
     /// The filter of that name.
     pub fn filter(&self, name: &str) -> Option<Arc<Handle>> {
-        let now = self.shared.clock.unix_millis();
-        self.shared.directory.named(name).filter(|filter| !filter.is_expired(now))
+        let is_over =
+            |filter: &Handle| filter.expires() && filter.is_expired(self.shared.clock.unix_millis());
+        self.shared.directory.named(name).filter(|filter| !is_over(filter))
+    }
+
+    /// Becomes another number when a name begins to mean another filter, or none. While it is the same, whoever has found a filter
+    /// that does not expire need not look for it again.
+    pub fn names_version(&self) -> u64 {
+        self.shared.directory.version()
     }
 
     /// All filters that users made, by name.

@@ -165,6 +165,8 @@ impl Shared {
 
     /// Makes a version, unless the newest one is the same.
     async fn publish(&self, known: &mut Known, filter: &Arc<Handle>, at_least: &Token) -> Result<Published> {
+        // Before anything of it is read: a version is at least as new as it says.
+        let made_ms = self.clock.unix_millis();
         let last = self.versions(filter.id()).await?.last().copied();
         // Each of them waits for disks or networks several times.
         let seen: &Known = known;
@@ -180,7 +182,7 @@ impl Shared {
         let version = Version {
             filter: filter.id(),
             number: last.map_or(1, |last| last + 1),
-            made_ms: self.clock.unix_millis(),
+            made_ms,
             partitions: self.lanes.len() as u32,
             definition: (*filter.definition()).clone(),
             shards,

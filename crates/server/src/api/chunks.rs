@@ -2,7 +2,7 @@
 
 use axum::body::Bytes;
 use axum::extract::Path;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use umbel_core::version::ChunkId;
 
@@ -25,7 +25,9 @@ pub(super) async fn get(
     versioned(&caller, Id::UmbelExport, &name)?;
     let id: ChunkId = id.parse()?;
     let chunk = caller.node.engine.chunk(id).await?;
-    let chunk = chunk.ok_or_else(|| Fault::not_found(format!("there is no chunk {id}")))?;
+    // Its filter is still there, which whoever has a copy of it has to know.
+    let none = || Fault::of(StatusCode::NOT_FOUND, "no_chunk", format!("there is no chunk {id}"));
+    let chunk = chunk.ok_or_else(none)?;
     let length = chunk.len() as u64;
     let mut download = Download::new("application/octet-stream", &id.to_string(), true);
     let plan = download.plan(&request, length);

@@ -11,7 +11,7 @@ use super::{NOT_AN_INTEGER, Outcome, SYNTAX};
 use crate::glob::matches;
 use crate::names::{key_of, name_of};
 use crate::resp::Command;
-use crate::session::{Session, is_erasable};
+use crate::session::Session;
 
 /// Filters that a scan looks at if nobody says how many.
 const SCANNED: usize = 10;
@@ -132,7 +132,7 @@ fn page<T>(sorted: &[(u64, T)], count: usize) -> (&[(u64, T)], u64) {
 
 /// What clients take a filter for.
 fn type_of(filter: &Handle) -> &'static str {
-    if is_erasable(filter) { "MBbloomCF" } else { "MBbloom--" }
+    if filter.is_erasable() { "MBbloomCF" } else { "MBbloom--" }
 }
 
 /// `DBSIZE`

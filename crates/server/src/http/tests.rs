@@ -3,6 +3,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -28,7 +29,7 @@ async fn world(limits: Limits) -> World {
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let stopped = async { drop(stopped.await) };
-    let server = tokio::spawn(serve(listener, router, limits, stopped));
+    let server = tokio::spawn(serve(listener, None, router, limits, stopped));
     World { address, state, stop, server }
 }
 

@@ -111,6 +111,15 @@ impl<'a> Command<'a> {
         self.spans.len()
     }
 
+    /// The bytes that it begins with, before the argument of that number; nothing if they are not those that the client sent, as of an
+    /// inline command.
+    pub fn head(&self, argument: usize) -> &'a [u8] {
+        let before = argument.checked_sub(1).and_then(|before| self.spans.get(before));
+        let is_raw = self.bytes.first() == Some(&b'*');
+        let end = before.filter(|_| is_raw).map_or(0, |span| (span.start + span.bytes) as usize + 2);
+        self.bytes.get(..end).unwrap_or_default()
+    }
+
     /// Whether there is not even a name. Parsers do not give such commands.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
@@ -155,6 +164,20 @@ impl Parser {
             }
             return Ok(self.arguments(input, limits)?.then_some(self.at));
         }
+    }
+
+    /// The last argument of a command at the start of `input` whose other bytes are those that another command began with
+    /// ([`Command::head`]), and how many bytes it has. Nothing if it is another one, not whole, or wrong: [`next`](Self::next) finds out.
+    #[inline]
+    pub fn next_alike<'i>(&self, input: &'i [u8], head: &[u8], limits: &Limits) -> Option<(&'i [u8], usize)> {
+        let is_between = self.stage == Stage::Done || self.stage == Stage::Fresh && self.at == 0;
+        let rest = input.strip_prefix(head).filter(|_| is_between)?;
+        let (Some(bytes), start) = number(rest.strip_prefix(b"$")?, 0, "").ok()?? else { return None };
+        let (start, bytes) = (start + 1, usize::try_from(bytes).ok()?);
+        let end = head.len() + start + bytes;
+        let fits = bytes <= limits.bulk_bytes_max && end <= limits.command_bytes_max;
+        let argument = rest.get(start..start + bytes).filter(|_| fits && input.len() >= end + 2)?;
+        Some((argument, end + 2))
     }
 
     /// The command that was found; `input` is what [`next`](Self::next) saw.
@@ -265,9 +288,12 @@ impl Parser {
     }
 }
 
+/// A number, if there is one, and where the line after it begins.
+type Number = (Option<i64>, usize);
+
 /// A number and where the line after it begins; no number if there is something else in its place, nothing at all if bytes are missing.
-#[inline]
-fn number(input: &[u8], at: usize, too_long: &str) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
+#[inline(always)]
+fn number(input: &[u8], at: usize, too_long: &str) -> Result<Option<Number>, ProtocolError> {
     // Most numbers have one or two digits.
     let mut value = 0_i64;
     let mut end = at;
@@ -282,6 +308,11 @@ fn number(input: &[u8], at: usize, too_long: &str) -> Result<Option<(Option<i64>
         // The second byte of the line's end is not looked at, as in Redis, but it has to be there.
         return Ok((input.len() > end + 1).then_some((Some(value), end + 2)));
     }
+    unusual_number(input, at, too_long)
+}
+
+#[cold]
+fn unusual_number(input: &[u8], at: usize, too_long: &str) -> Result<Option<Number>, ProtocolError> {
     let rest = input.get(at..).unwrap_or_default();
     let Some(end) = rest.iter().take(LINE_BYTES_MAX).position(|byte| *byte == b'\r') else {
         if rest.len() >= LINE_BYTES_MAX {

@@ -1,5 +1,6 @@
 //! Replicas: who has a copy of which filter, as they say themselves.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -100,7 +101,14 @@ impl Replicas {
             return Err(format!("there are {REPLICAS_MAX} replicas, which is the limit"));
         }
         let before = of_filter.get(id);
-        if before.is_some_and(|known| known.beat.run == beat.run && known.beat.sequence > beat.sequence) {
+        // Nor is a word heard twice: in between it may have been given leave to answer, which it did not know when it said this. Who
+        // does not count its words is heard each time.
+        let is_late = |known: &Known| match known.beat.sequence.cmp(&beat.sequence) {
+            Ordering::Greater => true,
+            Ordering::Equal => beat.run != 0,
+            Ordering::Less => false,
+        };
+        if before.is_some_and(|known| known.beat.run == beat.run && is_late(known)) {
             return Ok(());
         }
         // Who says that it does not answer needs no lease.
@@ -176,5 +184,17 @@ mod tests {
         assert_eq!(left.keys().collect::<Vec<_>>(), ["b"], "it may still answer");
         assert!(replicas.heard(1, "", Beat::default(), start).is_err());
         assert!(replicas.heard(1, &"x".repeat(257), Beat::default(), start).is_err());
+    }
+    #[test]
+    fn a_word_that_comes_again_takes_no_leave_away() {
+        let (replicas, start) = (Replicas::default(), Instant::now());
+        let silent = Beat { run: 7, sequence: 1, strategy: "strong".to_owned(), ..Beat::default() };
+        replicas.heard(1, "a", silent.clone(), start).unwrap();
+        replicas.grant(1, "a", start);
+        // Something on the way sends "I do not answer" once more, when the answer to it has let the replica answer.
+        replicas.heard(1, "a", silent.clone(), start + Duration::from_millis(1)).unwrap();
+        assert!(replicas.of(1, start)["a"].lease.is_some());
+        replicas.heard(1, "a", Beat { sequence: 2, ..silent }, start + Duration::from_millis(2)).unwrap();
+        assert!(replicas.of(1, start)["a"].lease.is_none());
     }
 }

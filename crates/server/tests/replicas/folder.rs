@@ -1,5 +1,6 @@
 //! What a folder is good for: starting without a server, and no trust in files that changed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use umbel_client::{Answer, Strategy};
@@ -91,6 +92,54 @@ async fn damaged_files_are_thrown_away_and_fetched_again() {
     }
 }
 
+/// One bit of one file at a time, wherever it is: in the copy, the journal, the spool or the name of the replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flipped_bit_on_the_disk_is_never_believed() {
+    let (mut number, mut flips) = (1_u64, BTreeMap::<String, u32>::new());
+    let mut chance = |below: usize| {
+        number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (number >> 33) as usize % below
+    };
+    for strategy in strategies() {
+        let centre = Centre::start();
+        centre.create(Spec::bloom(100_000, 0.001)).await;
+        centre.add(0..1_000).await;
+        let (folder, mut last) = (Folder::new(), 1_000);
+        for _ in 0..25 {
+            let replica = open(centre.options(strategy).folder(folder.path())).await;
+            reached(&replica, &centre.add(last..last + 50).await).await;
+            last += 50;
+            replica.close().await.unwrap();
+            drop(replica);
+            let mut files = folder.files();
+            files.retain(|path| path.metadata().unwrap().len() > 0);
+            // Each kind of file as often as any other.
+            let kind = |path: &std::path::PathBuf| {
+                let inside = path.strip_prefix(folder.path()).unwrap().to_string_lossy().into_owned();
+                inside.split(['/', '-', '.']).next().unwrap().to_owned()
+            };
+            let kinds: Vec<String> = files.iter().map(kind).collect::<BTreeSet<_>>().into_iter().collect();
+            let chosen = &kinds[chance(kinds.len())];
+            files.retain(|path| kind(path) == *chosen);
+            let path = &files[chance(files.len())];
+            let mut bytes = std::fs::read(path).unwrap();
+            let bit = chance(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(path, bytes).unwrap();
+            *flips.entry(chosen.clone()).or_default() += 1;
+            let replica = open(centre.options(strategy).folder(folder.path())).await;
+            mostly_absent(&replica, NOBODYS);
+            reached(&replica, &centre.add(last..last + 1).await).await;
+            last += 1;
+            all_maybe(&replica, 0..last);
+            mostly_absent(&replica, NOBODYS);
+            replica.close().await.unwrap();
+        }
+    }
+    println!("bits flipped in files: {flips:?}");
+    assert!(["chunks", "current", "journal"].iter().all(|kind| flips.contains_key(*kind)), "{flips:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_changed_travels() {
     let centre = Centre::start();
@@ -109,6 +158,29 @@ async fn only_what_changed_travels() {
     assert!((1..=3).contains(&fetched), "{second:#?}");
     assert!(second.chunks_reused + 3 >= first.chunks_fetched, "{second:#?}");
     all_maybe(&replica, 99_990..100_001);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_come_compressed_where_that_makes_them_smaller() {
+    let centre = Centre::start();
+    centre.create(Spec::bloom(1_000_000, 0.001)).await;
+    let pull = Strategy::pull(std::time::Duration::from_millis(100));
+    let mut last = 0;
+    for (keys, most) in [(100_000, 0.5), (300_000, 0.9), (1_000_000, 1.0)] {
+        let token = centre.add(last..keys).await;
+        last = keys;
+        let (plain, packed) =
+            (open(centre.options(pull).compression(false)).await, open(centre.options(pull)).await);
+        reached(&plain, &token).await;
+        reached(&packed, &token).await;
+        let (plain, is) = (plain.status(), packed.status());
+        assert_eq!((plain.digest, plain.chunks_fetched), (is.digest, is.chunks_fetched));
+        let share = is.bytes_fetched as f64 / plain.bytes_fetched as f64;
+        println!("{keys} keys: {} bytes instead of {}, {share:.2}", is.bytes_fetched, plain.bytes_fetched);
+        assert!(share <= most, "{share} of what it is uncompressed");
+        all_maybe(&packed, 0..1_000);
+        mostly_absent(&packed, 10_000_000..10_010_000);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,5 +7,7 @@ mod folder;
 mod following;
 mod peers;
 mod refusing;
+mod rollouts;
+mod secure;
 mod world;
 mod writing;

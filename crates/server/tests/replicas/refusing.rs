@@ -106,7 +106,7 @@ async fn what_cannot_be_opened_says_why() {
     let nobody = Options::new("http://127.0.0.1:1", "f", Strategy::delta());
     assert!(matches!(Replica::open(nobody).await, Err(Error::Unreachable(_))));
     let secure = Options::new("https://127.0.0.1:1", "f", Strategy::delta());
-    assert!(Replica::open(secure).await.unwrap_err().to_string().contains("http only"));
+    assert!(matches!(Replica::open(secure).await, Err(Error::Unreachable(_))));
 
     centre.create(Spec::bloom(1_000_000, 0.001)).await;
     let small = Replica::open(centre.options(Strategy::delta()).memory_bytes_max(100_000)).await.unwrap_err();

@@ -110,7 +110,7 @@ impl Drop for Centre {
 }
 
 /// Does something on a thread that belongs to no runtime: the server brings its own.
-fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     std::thread::spawn(work).join().expect("it went well")
 }
 

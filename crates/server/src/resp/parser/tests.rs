@@ -81,3 +81,36 @@ fn announced_arguments_take_no_memory() {
     assert_eq!(parser.next(b"*1000000000\r\n$1\r\na\r\n", &limits), Ok(None));
     assert!(parser.spans.capacity() < 100);
 }
+
+#[test]
+fn what_is_alike_is_what_the_parser_finds() {
+    let first: &[u8] = b"*3\r\n$6\r\nBF.ADD\r\n$1\r\nf\r\n$3\r\nabc\r\n";
+    let mut parser = Parser::default();
+    assert_eq!(parser.next(first, &LIMITS), Ok(Some(first.len())));
+    let head = parser.command(first).head(2).to_vec();
+    assert_eq!(head, b"*3\r\n$6\r\nBF.ADD\r\n$1\r\nf\r\n");
+    for (input, is_alike) in [
+        ("*3\r\n$6\r\nBF.ADD\r\n$1\r\nf\r\n$12\r\na\r\nb and more\r\nrest", true),
+        ("*3\r\n$6\r\nBF.ADD\r\n$1\r\nf\r\n$0\r\n\r\n", true),
+        ("*3\r\n$6\r\nBF.ADD\r\n$1\r\ng\r\n$3\r\nabc\r\n", false),
+        ("*4\r\n$6\r\nBF.ADD\r\n$1\r\nf\r\n$3\r\nabc\r\n$1\r\nx\r\n", false),
+        ("*3\r\n$6\r\nBF.ADD\r\n$1\r\nf\r\n$-1\r\n\r\n", false),
+        ("*3\r\n$6\r\nBF.ADD\r\n$1\r\nf\r\n:3\r\nabc\r\n", false),
+        ("*3\r\n$6\r\nBF.ADD\r\n$1\r\nf\r\n$1048577\r\n\r\n", false),
+        ("PING\r\n", false),
+    ] {
+        for end in 0..=input.len() {
+            let input = &input.as_bytes()[..end];
+            let mut fresh = Parser::default();
+            let found = fresh.next(input, &LIMITS).ok().flatten().filter(|_| is_alike);
+            let found = found.map(|bytes| (fresh.command(input).get(2), bytes));
+            assert_eq!(parser.next_alike(input, &head, &LIMITS), found, "{:?}", input.escape_ascii());
+        }
+    }
+    // In the midst of a command, what comes is a part of it.
+    assert_eq!(parser.next(b"*2\r\n$99\r\n", &LIMITS), Ok(None));
+    assert_eq!(parser.next_alike(first, &head, &LIMITS), None);
+    let mut inline = Parser::default();
+    assert_eq!(inline.next(b"bf.add f abc\n", &LIMITS), Ok(Some(13)));
+    assert_eq!(inline.command(b"bf.add f abc\n").head(2), b"", "no bytes of a client");
+}
