@@ -58,7 +58,7 @@ mod tests {
             of_head("PUT", "/v1/filters/a:b/add", "session=1", "text/plain"),
             of_head("POST", "/v1/filters/a:c/add", "session=1", "text/plain"),
             of_head("POST", "/v1/filters/a:b/add", "session=3", "text/plain"),
-            of_head("POST", "/v1/filters/a:b/add", "session=1", "text/plain"),
+            of_head("POST", "/v1/filters/a:b/add", "session=1", "text/plaio"),
             // The same bytes in other parts.
             of_head("POST", "/v1/filters/a:b/ad", "dsession=1", "text/plain"),
         ] {
