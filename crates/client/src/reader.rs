@@ -6,7 +6,7 @@ use umbel_core::engine::Answer;
 use crate::shared::Shared;
 use crate::view::Kept;
 
-/// Lookups of one thread, as fast as in the bare filter: a reader looks for changes by a plain load, where
+/// Lookups of one thread, nearly as fast as in the bare filter: a reader looks for changes by a plain load, where
 /// [`Replica::contains`](crate::Replica::contains) has to announce to all other threads what it looks at.
 ///
 /// It keeps what it last looked at, old copies too, until it is asked again or dropped: give one to each thread that asks all the time.

@@ -1,5 +1,6 @@
 //! What lookups, the follower, the writer and the heartbeat share.
 
+use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -241,8 +242,14 @@ impl Shared {
     pub(crate) fn contains_in(&self, view: &View, key: &[u8]) -> Answer {
         let Some(live) = &view.live else { return Answer::Unknown };
         let key = live.copy.hasher().fingerprint(key);
-        let here = live.copy.contains(key) && !self.is_gone();
-        if here || view.has_own(key) { Answer::Maybe } else { self.otherwise() }
+        let gone = self.is_gone();
+        let here = live.copy.contains(key) & !gone;
+        if !view.windows.is_empty() || self.options.stale_after.is_some() {
+            return if here || view.has_own(key) { Answer::Maybe } else { self.otherwise() };
+        }
+        // Not a branch: the processor would guess what memory has not brought yet, and throw the next lookups away with a wrong guess.
+        let otherwise = if gone { Answer::Unknown } else { Answer::Absent };
+        select_unpredictable(here, Answer::Maybe, otherwise)
     }
 
     /// The same with a position that the answer includes, if there is an answer.
