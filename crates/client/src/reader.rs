@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use umbel_core::engine::Answer;
 
-use crate::shared::Shared;
+use crate::shared::{Shared, answer_of};
 use crate::view::Kept;
 
 /// Lookups of one thread, nearly as fast as in the bare filter: a reader looks for changes by a plain load, where
@@ -37,9 +37,13 @@ impl Reader {
     /// Whether a key may have been added: as [`Replica::contains`](crate::Replica::contains) says it.
     #[inline]
     pub fn contains(&mut self, key: impl AsRef<[u8]>) -> Answer {
+        let key = key.as_ref();
+        if let Some(array) = &self.view.load().alone {
+            return answer_of(array.contains(key));
+        }
         if !self.shared.may_answer() {
             return Answer::Unknown;
         }
-        self.shared.contains_in(self.view.load(), key.as_ref())
+        self.shared.contains_in(self.view.load(), key)
     }
 }

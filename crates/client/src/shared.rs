@@ -50,7 +50,6 @@ pub(crate) struct Shared {
     pub(crate) views: Views,
     /// The version before, for those who want it back.
     pub(crate) previous: Mutex<Option<Version>>,
-    gone: AtomicBool,
     pub(crate) held: AtomicBool,
     /// When the copy was known to have all there was: nanoseconds of the clock and one; 0 for never.
     confirmed: AtomicU64,
@@ -101,7 +100,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     pub(crate) fn new(options: Options, id: String, means: Means, store: Option<Store>) -> Result<Self> {
         let run = options.random.next();
-        let views = Views::default();
+        let views = Views::new(options.strategy == Strategy::Strong || options.stale_after.is_some());
         let sources = Sources::new(&options)?;
         Ok(Self {
             options,
@@ -112,7 +111,6 @@ impl Shared {
             overlay: Overlay::new(views.clone()),
             views,
             previous: Mutex::default(),
-            gone: AtomicBool::new(false),
             held: AtomicBool::new(false),
             confirmed: AtomicU64::new(0),
             lease: Lease::default(),
@@ -137,25 +135,25 @@ impl Shared {
 
     /// Lets a copy answer.
     pub(crate) fn set_live(&self, live: &Arc<Live>) {
-        self.views.change(|view| view.live = Some(Arc::clone(live)));
-        self.gone.store(false, Ordering::Release);
+        self.views.change(|view| (view.live, view.gone) = (Some(Arc::clone(live)), false));
         count(&self.counters.versions, 1);
         self.step();
     }
 
     /// The filter is there after all.
     pub(crate) fn set_live_again(&self) {
-        self.gone.store(false, Ordering::Release);
+        self.views.change(|view| view.gone = false);
         self.step();
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+        self.views.load().gone
     }
 
     /// The filter was dropped: nothing is known of it any more.
     pub(crate) fn set_gone(&self) {
-        if !self.gone.swap(true, Ordering::AcqRel) {
+        if !self.is_gone() {
+            self.views.change(|view| view.gone = true);
             self.fail(&Error::Invalid(format!("the filter {} was dropped", self.options.filter)));
         }
         self.step();
@@ -218,38 +216,33 @@ impl Shared {
     }
 
     /// What is said of a key that the copy does not have; `Absent`, if nothing speaks against it.
-    fn otherwise(&self) -> Answer {
-        if self.is_gone() {
-            return Answer::Unknown;
-        }
+    fn otherwise(&self, view: &View) -> Answer {
         match self.options.when_stale {
+            _ if view.gone => Answer::Unknown,
             _ if !self.is_stale() => Answer::Absent,
             WhenStale::Unknown => Answer::Unknown,
             WhenStale::Maybe => Answer::Maybe,
         }
     }
 
-    /// Leave is looked at before the view: what is answered was allowed after the question came.
+    #[inline]
     pub(crate) fn contains(&self, key: &[u8]) -> Answer {
+        if let Some(array) = &self.views.load().alone {
+            return answer_of(array.contains(key));
+        }
+        // Leave is looked at before the view: what is answered was allowed after the question came.
         if !self.may_answer() {
             return Answer::Unknown;
         }
         self.contains_in(&self.views.load(), key)
     }
 
-    /// What a view says of a key.
-    #[inline]
+    /// What a view says of a key, whatever has a say.
     pub(crate) fn contains_in(&self, view: &View, key: &[u8]) -> Answer {
         let Some(live) = &view.live else { return Answer::Unknown };
         let key = live.copy.hasher().fingerprint(key);
-        let gone = self.is_gone();
-        let here = live.copy.contains(key) & !gone;
-        if !view.windows.is_empty() || self.options.stale_after.is_some() {
-            return if here || view.has_own(key) { Answer::Maybe } else { self.otherwise() };
-        }
-        // Not a branch: the processor would guess what memory has not brought yet, and throw the next lookups away with a wrong guess.
-        let otherwise = if gone { Answer::Unknown } else { Answer::Absent };
-        select_unpredictable(here, Answer::Maybe, otherwise)
+        let here = live.copy.contains(key) && !view.gone;
+        if here || view.has_own(key) { Answer::Maybe } else { self.otherwise(view) }
     }
 
     /// The same with a position that the answer includes, if there is an answer.
@@ -275,14 +268,21 @@ impl Shared {
         let keys: Vec<Fingerprint> = keys.iter().map(|key| hasher.fingerprint(key.as_ref())).collect();
         let mut here = Vec::with_capacity(keys.len());
         live.copy.contains_batch(&keys, &mut here);
-        let (gone, otherwise) = (self.is_gone(), self.otherwise());
-        let answer = |(key, here): (&Fingerprint, &bool)| match *here && !gone {
+        let otherwise = self.otherwise(&view);
+        let answer = |(key, here): (&Fingerprint, &bool)| match *here && !view.gone {
             true => Answer::Maybe,
             false if view.has_own(*key) => Answer::Maybe,
             false => otherwise,
         };
         keys.iter().zip(&here).map(answer).collect()
     }
+}
+
+/// What an array says that answers alone.
+#[inline]
+pub(crate) fn answer_of(here: bool) -> Answer {
+    // Not a branch: the processor would guess what memory has not brought yet, and throw the next lookups away with a wrong guess.
+    select_unpredictable(here, Answer::Maybe, Answer::Absent)
 }
 
 /// Does what takes long where it keeps nobody waiting.

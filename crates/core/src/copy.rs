@@ -150,6 +150,18 @@ pub struct Copy {
     progress: Mutex<Progress>,
 }
 
+/// The only array of a copy: it answers as the copy does, without the way through it.
+#[derive(Clone, Debug)]
+pub struct OnlyArray(Arc<Layer>);
+
+impl OnlyArray {
+    /// Whether the key may have been added: as [`Copy::contains`] says it.
+    #[inline]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.0.filter.contains(key)
+    }
+}
+
 #[derive(Debug)]
 struct CopyShard {
     /// Up to here the version has everything.
@@ -285,6 +297,13 @@ impl Copy {
             far.next().into_iter().for_each(prefetch);
             self.contains(*key)
         }));
+    }
+
+    /// Its array, if it has only one.
+    pub fn only_array(&self) -> Option<OnlyArray> {
+        let [shard] = &*self.shards else { return None };
+        let [layer] = shard.projection.layers() else { return None };
+        Some(OnlyArray(Arc::clone(layer)))
     }
 
     /// The shape of its arrays, if changes can be packed for them.
