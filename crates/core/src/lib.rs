@@ -11,6 +11,7 @@
 //! | [`version`] | a filter as it was at one moment, in chunks that anybody may keep |
 //! | [`feed`] | what changed a filter later, frame by frame |
 //! | [`copy`] | a filter in another process, from a version and a feed |
+//! | [`ring`] | which members of a cluster host which slots |
 //! | [`agreement`] | what all nodes of a deployment agree on |
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
 //! | [`blobs`] | blobs in a folder, the embedded object store |
@@ -42,6 +43,7 @@ pub mod log;
 mod position;
 pub mod random;
 pub mod registry;
+pub mod ring;
 pub mod seal;
 mod upload;
 pub mod url;

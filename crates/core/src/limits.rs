@@ -40,6 +40,12 @@ pub const GROWTH_PERCENT_MIN: u32 = 110;
 pub const GROWTH_PERCENT_MAX: u32 = 3_276_800;
 /// Most slots of a deployment; entries have two bytes for a slot.
 pub const SLOTS_MAX: u32 = 4096;
+/// Most members of a cluster; tables have two bytes for a member.
+pub const MEMBERS_MAX: usize = 4096;
+/// Longest name of a member, or of its zone.
+pub const MEMBER_NAME_BYTES_MAX: usize = 128;
+/// Largest weight of a member, in points on the ring.
+pub const WEIGHT_MAX: u32 = 10_000;
 /// Most layers of a filter that grows without its keys: each doubles it at least once in seven.
 pub const LAYERS_MAX: usize = 64;
 /// Largest manifest of a slot: it is read and written at once.
