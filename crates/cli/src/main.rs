@@ -1,5 +1,9 @@
 //! `umbel`: the server, and what one does with it: plan filters, look into files, measure.
 
+// Before all others: it has the `println!` that they use.
+#[macro_use]
+mod out;
+
 mod bench;
 mod config;
 mod doctor;
@@ -11,10 +15,12 @@ mod publish;
 mod remote;
 mod replica;
 mod report;
+mod ring;
 mod rollout;
 mod serve;
 mod sole;
 mod status;
+mod svg;
 mod units;
 
 use std::process::ExitCode;
@@ -31,6 +37,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Plan(plan::Arguments),
+    Ring(ring::Arguments),
     Inspect(inspect::Arguments),
     Serve(Box<serve::Arguments>),
     Config(Box<config::Arguments>),
@@ -47,6 +54,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Ring(arguments) => ring::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Inspect(arguments) => inspect::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Config(arguments) => config::run(&arguments).map(|()| ExitCode::SUCCESS),

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use clap::ValueEnum;
+use umbel_core::ring::{Member, Ring};
 use umbel_filter::{Counter, Family, Geometry, Kind, Layout, Plan, Spec};
 
 use crate::report::Report;
@@ -12,6 +13,7 @@ use crate::units::{bytes, grouped, parse_bytes, parse_count};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   umbel plan --capacity 30e9 --error 0.001
+  umbel plan --capacity 30e9 --error 0.001 --copies 2 --nodes 8
   umbel plan --capacity 1e6 --error 1e-4 --kind counting --shards 1 --json
   umbel plan --capacity 5e6 --error 0.01 --layout guava --shards 1")]
 pub(crate) struct Arguments {
@@ -36,6 +38,9 @@ pub(crate) struct Arguments {
     /// Copies of every shard
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     copies: u32,
+    /// Machines: shows what the ring gives each of them
+    #[arg(long)]
+    nodes: Option<usize>,
     /// Memory of one machine
     #[arg(long, default_value = "64GiB", value_parser = parse_bytes)]
     node_memory: u64,
@@ -89,19 +94,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let hosted = Spec::hosted(layout, arguments.capacity, arguments.error).kind(kind);
     let spec = arguments.family.map_or(hosted, |family| hosted.family(family));
     let plan = Plan::new(&spec, arguments.shards)?;
-    report(&plan, arguments).print(arguments.json);
+    let ring = arguments.nodes.map(|nodes| ring(nodes, arguments)).transpose()?;
+    report(&plan, ring.as_ref(), arguments).print(arguments.json);
     Ok(())
 }
 
-fn report(plan: &Plan, arguments: &Arguments) -> Report {
+/// Machines of one kind, with a slot for each shard.
+fn ring(nodes: usize, arguments: &Arguments) -> Result<Ring, Box<dyn Error>> {
+    let members = (1..=nodes).map(|number| Member::new(format!("node-{number}")));
+    Ok(Ring::new(members.collect(), arguments.shards, arguments.copies)?)
+}
+
+/// The least number of machines that so many shards fit on each of. The ring gives a machine up to a tenth more than its share.
+fn machines(shards: u128, copies: u128, shards_a_node: u128) -> Option<u128> {
+    match shards_a_node {
+        0 => None,
+        room if room >= shards => Some(copies),
+        room => Some((shards * copies * 11).div_ceil(room * 10).max(copies)),
+    }
+}
+
+fn report(plan: &Plan, ring: Option<&Ring>, arguments: &Arguments) -> Report {
     let Plan { spec, shards, geometry } = plan;
     let bits = geometry.bits() * u128::from(*shards);
     let shard_keys = spec.capacity.div_ceil(u64::from(*shards));
     let usable = (arguments.node_memory as f64 * arguments.node_share) as u128;
     // Shards are not divided among machines.
     let shards_a_node = usable / geometry.bytes();
-    let wanted = u128::from(*shards) * u128::from(arguments.copies);
-    let nodes = (shards_a_node > 0).then(|| wanted.div_ceil(shards_a_node));
+    let nodes = machines((*shards).into(), arguments.copies.into(), shards_a_node);
     let touched = match *geometry {
         Geometry::Blocked { banks: 1, .. } => "one cache line a key".to_owned(),
         Geometry::Blocked { banks, .. } => format!("{banks} cache lines a key"),
@@ -155,6 +175,26 @@ fn report(plan: &Plan, arguments: &Arguments) -> Report {
         .field("node_memory", arguments.node_memory)
         .field("node_share", arguments.node_share)
         .field("nodes", nodes.map(|nodes| nodes as u64));
+    if let Some(ring) = ring {
+        let hosted = ring.members().iter().map(|member| ring.slots_of(&member.name).count() as u128);
+        let (least, most) =
+            hosted.fold((u128::MAX, 0), |(least, most), slots| (least.min(slots), most.max(slots)));
+        let fullest = most * geometry.bytes();
+        let verdict = if fullest <= usable { "which fit" } else { "which DO NOT FIT" };
+        report
+            .line(
+                "ring",
+                format!(
+                    "{} nodes with {least} to {most} shards, up to {}, {verdict} into {}",
+                    ring.members().len(),
+                    bytes(fullest),
+                    bytes(usable)
+                ),
+            )
+            .field("ring_nodes", ring.members().len())
+            .field("ring_node_bytes_max", fullest as u64)
+            .field("ring_fits", fullest <= usable);
+    }
     report
 }
 

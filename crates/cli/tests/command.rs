@@ -1,7 +1,7 @@
 //! The command as a user runs it.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -39,10 +39,45 @@ fn thirty_billion_keys_are_planned() {
     let none = json(&["plan", "--capacity", "1e12", "--node-memory", "1MiB", "--json"]);
     assert!(none["nodes"].is_null());
 
+    let eight =
+        json(&["plan", "--capacity", "30e9", "--error", "0.001", "--copies", "2", "--nodes", "8", "--json"]);
+    let most = eight["ring_node_bytes_max"].as_f64().unwrap();
+    assert!((most / (2.0 * bytes as f64 / 8.0) - 1.0).abs() <= 0.12 && eight["ring_fits"] == true, "{eight}");
+
     let text = String::from_utf8(umbel(&["plan", "--capacity", "30e9", "--error", "0.001"]).stdout).unwrap();
     for word in ["30,000,000,000", "GiB", "256", "nodes"] {
         assert!(text.contains(word), "{text}");
     }
+}
+
+#[test]
+fn a_ring_is_shown_and_drawn() {
+    let folder = std::env::temp_dir().join(format!("umbel-ring-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("ring.svg");
+    let ring =
+        json(&["ring", "--nodes", "3", "--node", "big:200@west", "--svg", file.to_str().unwrap(), "--json"]);
+    assert_eq!(ring["slots"].as_array().unwrap().len(), 256);
+    let hosted = ring["members"].as_array().unwrap().iter().map(|member| member["slots"].as_u64().unwrap());
+    assert_eq!(hosted.sum::<u64>(), 512);
+    assert!(std::fs::read_to_string(&file).unwrap().contains("big"));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let changed = json(&["ring", "--nodes", "4", "--join", "new", "--leave", "node-1", "--json"]);
+    assert!((100..300).contains(&changed["moved"].as_u64().unwrap()), "{changed}");
+}
+
+/// As with `| head`.
+#[test]
+fn output_may_end_early() {
+    let mut shown = Command::new(env!("CARGO_BIN_EXE_umbel"))
+        .args(["ring", "--nodes", "3", "--slots", "4096", "--table"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(shown.stdout.take());
+    let ended = shown.wait_with_output().unwrap();
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
 #[test]
@@ -55,6 +90,12 @@ fn nonsense_is_answered_with_its_value() {
         (&["plan", "--capacity", "10", "--node-share", "2"], "node share"),
         (&["plan", "--capacity", "10", "--layout", "guava", "--family", "xxh3"], "murmur3"),
         (&["plan", "--capacity", "10", "--family", "md5"], "md5"),
+        (&["ring"], "--nodes"),
+        (&["ring", "--nodes", "3", "--leave", "node-4"], "node-4"),
+        (&["ring", "--node", "a:heavy"], "heavy"),
+        (&["ring", "--node", "a", "--node", "a"], "two members"),
+        (&["ring", "--nodes", "3", "--copies", "0"], "copies"),
+        (&["ring", "--nodes", "1000000"], "members"),
         (&["bench", "--url", "rediss://127.0.0.1"], "TLS"),
         (&["bench", "--url", "127.0.0.1:6380"], "redis://"),
         (&["bench", "--url", "redis://127.0.0.1:1"], "refused"),

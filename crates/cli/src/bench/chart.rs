@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::svg::{rect, text};
+
 const WIDTH: f64 = 860.0;
 /// Where bars begin; the names of the cases are left of it.
 const LEFT: f64 = 170.0;
@@ -98,18 +100,6 @@ fn step(largest: f64) -> f64 {
 fn number(value: f64, precision: f64) -> String {
     let decimals = if precision > 0.0 { (-precision.log10().floor()).clamp(0.0, 6.0) as usize } else { 0 };
     format!("{value:.decimals$}")
-}
-
-fn rect(svg: &mut String, [x, y, width, height]: [f64; 4], colour: &str) {
-    let _ = writeln!(
-        svg,
-        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{colour}\"/>"
-    );
-}
-
-fn text(svg: &mut String, x: f64, y: f64, style: &str, content: &str) {
-    let content = content.replace('&', "&amp;").replace('<', "&lt;");
-    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{content}</text>");
 }
 
 #[cfg(test)]
