@@ -26,6 +26,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::How;
 use crate::measure::Progress;
 use crate::report::Report;
 use place::Place;
@@ -38,12 +39,6 @@ pub(crate) const EXAMPLES: &str = "Examples:
 /// What `engine` is to measure.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// One JSON object a line on standard output.
-    #[arg(long)]
-    json: bool,
-    /// Smaller filters and fewer turns, to see that nothing is badly wrong.
-    #[arg(long)]
-    quick: bool,
     /// Where the files go; they are removed in the end [default: the system's folder for temporary files].
     #[arg(long)]
     folder: Option<PathBuf>,
@@ -65,22 +60,22 @@ enum Part {
     Snapshots,
 }
 
-pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options, how: How) -> Result<(), Box<dyn Error>> {
     let place = Place::new(options.folder.as_deref())?;
     if let Some(keys) = options.growth_of {
         return growth::measure_here(&place, keys);
     }
     let mut progress = Progress::start();
-    let mut report = Report::new(options.json);
+    let mut report = Report::new(how.json);
     let parts = if options.part.is_empty() { Part::value_variants() } else { &options.part };
     for part in parts {
         let figures = match part {
-            Part::Adds => adds::run(&place, options.quick, &mut progress),
-            Part::Pauses => pauses::run(&place, options.quick, &mut progress),
-            Part::Recovery => recovery::run(&place, options.quick, &mut progress),
-            Part::Projection => projection::run(&place, options.quick, &mut progress),
-            Part::Growth => growth::run(&place, options.quick, &mut progress),
-            Part::Snapshots => snapshots::run(&place, options.quick, &mut progress),
+            Part::Adds => adds::run(&place, how.quick, &mut progress),
+            Part::Pauses => pauses::run(&place, how.quick, &mut progress),
+            Part::Recovery => recovery::run(&place, how.quick, &mut progress),
+            Part::Projection => projection::run(&place, how.quick, &mut progress),
+            Part::Growth => growth::run(&place, how.quick, &mut progress),
+            Part::Snapshots => snapshots::run(&place, how.quick, &mut progress),
         };
         progress.pause();
         report.figures(&figures?)?;

@@ -28,6 +28,7 @@ use std::error::Error;
 
 use clap::Args;
 
+use crate::How;
 use crate::measure::Progress;
 use contest::{Case, Contest, Effort, FUSE_KEYS_MAX, THOROUGH_KEYS_MAX};
 use keys::Kind;
@@ -36,12 +37,6 @@ use report::{Report, count};
 /// What `filters` is to measure.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// One JSON object a line on standard output; targets go to standard error.
-    #[arg(long)]
-    json: bool,
-    /// Smaller filters and fewer rounds, to see that nothing is badly wrong.
-    #[arg(long)]
-    quick: bool,
     /// Numbers of keys [default: 1000000,200000000; quick: 1000000,10000000].
     #[arg(long, value_delimiter = ',')]
     n: Vec<u64>,
@@ -50,20 +45,17 @@ pub(crate) struct Options {
     error: Vec<f64>,
 }
 
-pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let effort = if options.quick {
-        Effort { rounds: 3, probes: 3 << 19 }
-    } else {
-        Effort { rounds: 7, probes: 3 << 19 }
-    };
-    let sizes = match (options.n.as_slice(), options.quick) {
+pub(crate) fn run(options: &Options, how: How) -> Result<(), Box<dyn Error>> {
+    let effort =
+        if how.quick { Effort { rounds: 3, probes: 3 << 19 } } else { Effort { rounds: 7, probes: 3 << 19 } };
+    let sizes = match (options.n.as_slice(), how.quick) {
         ([], false) => &[1_000_000, 200_000_000],
         ([], true) => &[1_000_000, 10_000_000],
         (given, _) => given,
     };
 
     let mut progress = Progress::start();
-    let mut report = Report::new(options.json);
+    let mut report = Report::new(how.json);
     let (mut rows, mut outcomes) = (Vec::new(), Vec::new());
     for contest in contests(sizes, &options.error) {
         let outcome = contest.run(effort, &mut progress)?;

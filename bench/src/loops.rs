@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::How;
 use crate::measure::{Progress, median};
 use crate::report::{Figure, Report};
 use load::Load;
@@ -46,12 +47,6 @@ const CONNECTIONS: usize = 50;
 /// What `loops` is to measure.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// One JSON object a line on standard output.
-    #[arg(long)]
-    json: bool,
-    /// Fewer and shorter rounds, to see that nothing is badly wrong.
-    #[arg(long)]
-    quick: bool,
     /// Requests that a connection sends before it waits for replies.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64])]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -109,12 +104,12 @@ struct Sample {
     rate: f64,
 }
 
-pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options, how: How) -> Result<(), Box<dyn Error>> {
     // Many short rounds: neighbours in time are compared, and a disturbance spoils few of them.
     let (rounds, time) =
-        if options.quick { (5, Duration::from_millis(100)) } else { (25, Duration::from_millis(200)) };
+        if how.quick { (5, Duration::from_millis(100)) } else { (25, Duration::from_millis(200)) };
     let mut progress = Progress::start();
-    let mut report = Report::new(options.json);
+    let mut report = Report::new(how.json);
     let runtimes = runtimes();
     let mut servers =
         runtimes.iter().map(|runtime| Server::start(*runtime)).collect::<Result<Vec<_>, _>>()?;

@@ -33,6 +33,19 @@ static HEAP: huge_pages::HugePages = huge_pages::HugePages;
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    how: How,
+}
+
+/// What all measurements may be told.
+#[derive(Clone, Copy, clap::Args)]
+struct How {
+    /// One JSON object a line on standard output; what is not a figure goes to standard error.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Smaller sizes and fewer rounds, to see that nothing is badly wrong.
+    #[arg(long, global = true)]
+    quick: bool,
 }
 
 #[derive(Subcommand)]
@@ -54,12 +67,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
-        Command::Filters(options) => filters::run(&options),
-        Command::Engine(options) => engine::run(&options),
-        Command::Loops(options) => loops::run(&options),
-        Command::Sync(options) => sync::run(&options),
-        Command::Planes(options) => planes::run(&options),
+    let Arguments { command, how } = Arguments::parse();
+    let done = match command {
+        Command::Filters(options) => filters::run(&options, how),
+        Command::Engine(options) => engine::run(&options, how),
+        Command::Loops(options) => loops::run(&options, how),
+        Command::Sync(options) => sync::run(&options, how),
+        Command::Planes(options) => planes::run(&options, how),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

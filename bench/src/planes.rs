@@ -19,6 +19,7 @@ use umbel_core::log::{Durability, FileLog, Log, Settings};
 use umbel_core::url::Url;
 use umbel_core::{Error as CoreError, Position};
 
+use crate::How;
 use crate::filters::keys::fingerprint;
 use crate::measure::{Progress, median};
 use crate::report::{Figure, Report};
@@ -43,12 +44,6 @@ const ROUNDS: usize = 3;
 /// What `planes` is to measure.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// One JSON object a line on standard output.
-    #[arg(long)]
-    json: bool,
-    /// Fewer appends and one turn, to see that nothing is badly wrong.
-    #[arg(long)]
-    quick: bool,
     /// Where the embedded log goes; it is removed in the end [default: the system's folder for temporary files].
     #[arg(long)]
     folder: Option<PathBuf>,
@@ -115,7 +110,7 @@ struct Turn {
 /// One of its figures.
 type Of = fn(&Turn) -> f64;
 
-pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options, how: How) -> Result<(), Box<dyn Error>> {
     let mut subjects = vec![Subject::Embedded(Durability::default()), Subject::Embedded(Durability::Always)];
     for url in &options.log {
         subjects.push(Subject::of_url(url)?);
@@ -123,17 +118,17 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let folder = options.folder.clone().unwrap_or_else(std::env::temp_dir);
     let folder = folder.join(format!("umbel-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let outcome = measure(options, &subjects, &folder);
+    let outcome = measure(how, &subjects, &folder);
     // What cannot be removed is in a folder for temporary files.
     let _ = std::fs::remove_dir_all(&folder);
     outcome
 }
 
-fn measure(options: &Options, subjects: &[Subject], folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
+fn measure(how: How, subjects: &[Subject], folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let (rounds, appends) = if options.quick { (1, 400) } else { (ROUNDS, 4000) };
+    let (rounds, appends) = if how.quick { (1, 400) } else { (ROUNDS, 4000) };
     let mut progress = Progress::start();
-    let mut report = Report::new(options.json);
+    let mut report = Report::new(how.json);
     let mut turns: Vec<Vec<Turn>> = subjects.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         for (subject, turns) in subjects.iter().zip(&mut turns) {

@@ -21,6 +21,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use umbel_client::{Options as ReplicaOptions, Strategy};
 
+use crate::How;
 use crate::measure::Progress;
 use crate::report::Report;
 
@@ -32,12 +33,6 @@ pub(crate) const EXAMPLES: &str = "Examples:
 /// What `sync` is to measure.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// One JSON object a line on standard output.
-    #[arg(long)]
-    json: bool,
-    /// Smaller filters and fewer turns, to see that nothing is badly wrong.
-    #[arg(long)]
-    quick: bool,
     /// Only these parts.
     #[arg(long, value_enum)]
     part: Vec<Part>,
@@ -66,24 +61,24 @@ const FILTER: &str = "followed";
 const INTERVAL: Duration = Duration::from_millis(200);
 const STRATEGIES: [&str; 6] = ["pull", "push", "notify", "delta", "window", "strong"];
 
-pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options, how: How) -> Result<(), Box<dyn Error>> {
     if let Some(server) = &options.follow {
         return visible::follow(server, &options.strategy, options.replicas);
     }
-    let mut report = Report::new(options.json);
+    let mut report = Report::new(how.json);
     let mut progress = Progress::start();
     let wanted = |part| options.part.is_empty() || options.part.contains(&part);
     if wanted(Part::Wire) {
-        wire::run(options.quick, &mut report, &mut progress)?;
+        wire::run(how.quick, &mut report, &mut progress)?;
     }
     if wanted(Part::Visible) {
-        visible::run(options.quick, &mut report, &mut progress)?;
+        visible::run(how.quick, &mut report, &mut progress)?;
     }
     if wanted(Part::Lookups) {
-        lookups::run(options.quick, &mut report, &mut progress)?;
+        lookups::run(how.quick, &mut report, &mut progress)?;
     }
     if wanted(Part::Compression) {
-        compression::run(options.quick, &mut report, &mut progress)?;
+        compression::run(how.quick, &mut report, &mut progress)?;
     }
     Ok(())
 }
