@@ -5,9 +5,11 @@
 //!            becomes the one that waits when there is none        dropped when the copy has all of its keys
 //! ```
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use umbel_core::engine::Token;
 use umbel_filter::{Filter, Fingerprint, Limits, Spec};
 
 use crate::view::Views;
@@ -18,6 +20,8 @@ const KEYS_MIN: u64 = 1 << 14;
 const KEYS_MAX: u64 = 1 << 23;
 /// Own keys that are mistaken for others must be far rarer than the filter's own errors.
 const ERROR: f64 = 1e-6;
+/// Requests that were answered and are not in the copy yet; beyond this, neighbours are put together.
+const ACKNOWLEDGED_MAX: usize = 1024;
 
 /// Windows, oldest first.
 pub(crate) type Windows = Vec<Arc<Window>>;
@@ -36,6 +40,8 @@ struct State {
     keys: u64,
     /// Whether the newest window takes no more.
     closed: bool,
+    /// Tickets up to which the centre has everything, and where.
+    acknowledged: VecDeque<(u64, Token)>,
 }
 
 #[derive(Debug)]
@@ -92,9 +98,20 @@ impl Overlay {
         Ok(window)
     }
 
-    /// The copy has all keys up to a ticket.
-    pub(crate) fn settle(&self, ticket: u64) {
+    /// The centre has all keys up to a ticket: a copy that is at the position has them, too.
+    pub(crate) fn acknowledge(&self, ticket: u64, position: Token) {
+        let acknowledged = &mut self.state().acknowledged;
+        if acknowledged.len() >= ACKNOWLEDGED_MAX {
+            acknowledged.pop_back();
+        }
+        acknowledged.push_back((ticket, position));
+    }
+
+    /// Drops windows whose keys are in the copy, which includes some positions.
+    pub(crate) fn settle(&self, includes: impl Fn(&Token) -> bool) {
         let mut state = self.state();
+        let settled = state.acknowledged.iter().take_while(|(_, position)| includes(position)).count();
+        let Some((ticket, _)) = state.acknowledged.drain(..settled).next_back() else { return };
         let waits = |window: &Arc<Window>| window.last.load(Ordering::Acquire) > ticket;
         let windows = self.views.load().windows.clone();
         let left = windows.iter().filter(|window| waits(window)).count();
@@ -139,7 +156,8 @@ mod tests {
             assert!(some.iter().all(|key| contains(&windows(), *key)));
             // The copy is always ten behind, and now and then for long.
             if ticket % 500 > 100 {
-                overlay.settle(ticket - 10);
+                overlay.acknowledge(ticket - 10, Token::default());
+                overlay.settle(|_| true);
             }
             let recent = keys((ticket - ticket.min(9)) * 100..ticket * 100 + 100);
             assert!(
@@ -147,7 +165,10 @@ mod tests {
             );
             assert!(windows().len() <= 8, "{}", windows().len());
         }
-        overlay.settle(2_000);
+        overlay.acknowledge(2_000, Token::default());
+        overlay.settle(|_| false);
+        assert!(!windows().is_empty());
+        overlay.settle(|_| true);
         assert!(windows().is_empty());
     }
 }

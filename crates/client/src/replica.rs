@@ -162,6 +162,8 @@ impl Replica {
         loop {
             steps.mark_unchanged();
             if self.inner.shared.live().is_some_and(|live| live.includes(token)) {
+                // Keys that were added here, and are taken out again at that place, must not be seen any more.
+                self.inner.shared.settle();
                 return Ok(());
             }
             tokio::select! {

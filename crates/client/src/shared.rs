@@ -140,6 +140,13 @@ impl Shared {
         self.step();
     }
 
+    /// Drops own keys that are in the copy.
+    pub(crate) fn settle(&self) {
+        if let Some(live) = self.live() {
+            self.overlay.settle(|position| live.includes(position));
+        }
+    }
+
     /// The filter is there after all.
     pub(crate) fn set_live_again(&self) {
         self.views.change(|view| view.gone = false);

@@ -8,7 +8,6 @@
 //!
 //! The centre remembers the last request of a session. So there is one request at a time, and it is sent until it is answered.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,8 +28,6 @@ use crate::shared::{Live, Shared, blocking, count};
 use crate::store::{Batch, Change, Spool};
 use crate::{Error, Result};
 
-/// Requests that were answered and are not in the copy yet; beyond this, neighbours are put together.
-const ACKNOWLEDGED_MAX: usize = 1024;
 /// Most changes that are written at once.
 const GATHERED_MAX: usize = 1024;
 
@@ -59,8 +56,6 @@ type Sending = Pin<Box<dyn Future<Output = Result<Token>> + Send>>;
 struct Writer {
     shared: Arc<Shared>,
     spool: Option<Spool>,
-    /// Tickets up to which the centre has everything, and where.
-    acknowledged: VecDeque<(u64, Token)>,
     /// Everything that was acknowledged.
     position: Token,
     flushes: Vec<oneshot::Sender<Token>>,
@@ -78,13 +73,11 @@ pub(crate) async fn run(
     let mut sending: Option<Sending> = None;
     let mut seal_at: Option<Instant> = None;
     let mut backoff = Backoff::default();
-    let mut writer = Writer {
-        shared,
-        spool: Some(spool),
-        position: before.as_ref().map(|(_, position)| position.clone()).unwrap_or_default(),
-        acknowledged: before.into_iter().collect(),
-        flushes: Vec::new(),
-    };
+    let position = before.as_ref().map(|(_, position)| position.clone()).unwrap_or_default();
+    if let Some((ticket, position)) = before {
+        shared.overlay.acknowledge(ticket, position);
+    }
+    let mut writer = Writer { shared, spool: Some(spool), position, flushes: Vec::new() };
     loop {
         if sending.is_none() && writer.keys() == 0 {
             writer.flushed();
@@ -244,29 +237,15 @@ impl Writer {
             self.shared.fail(&error);
         }
         if batch.through > 0 {
-            if self.acknowledged.len() >= ACKNOWLEDGED_MAX {
-                self.acknowledged.pop_back();
-            }
-            self.acknowledged.push_back((batch.through, self.position.clone()));
+            self.shared.overlay.acknowledge(batch.through, self.position.clone());
         }
         self.settle();
     }
 
-    /// Drops windows whose keys are in the copy.
+    /// Lets go of what is in the copy.
     fn settle(&mut self) {
-        let Some(live) = self.shared.live() else { return };
-        let mut settled = None;
-        while let Some((ticket, token)) = self.acknowledged.front() {
-            if !live.includes(token) {
-                break;
-            }
-            settled = Some(*ticket);
-            self.acknowledged.pop_front();
-        }
-        if let Some(ticket) = settled {
-            self.shared.overlay.settle(ticket);
-        }
-        if let Some(spool) = &mut self.spool {
+        self.shared.settle();
+        if let (Some(live), Some(spool)) = (self.shared.live(), &mut self.spool) {
             spool.settle(|token| live.includes(token));
         }
     }

@@ -73,88 +73,133 @@ impl Unfinished {
     }
 }
 
+/// A feed as it comes in.
+struct Listening {
+    feed: Feed,
+    stream: Reply,
+    /// What came of frames that are not whole.
+    buffer: BytesMut,
+    frame: Unfinished,
+    /// Chunks of a version that is still to come.
+    chunks: Vec<Bytes>,
+}
+
+/// A copy that is to replace one which the feed cannot keep up to date.
+struct Renewals {
+    /// Whether changes that only a version brings are fetched; if not, the server sends it.
+    fetches: bool,
+    under_way: Option<Renewal>,
+    pauses: Backoff,
+    /// Not before this.
+    at: Instant,
+}
+
 pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
     // First all that there is, so that it is known how old the copy is.
     match begin(follower).await {
         Err(error) if error.is_trimmed() => renew_trimmed(follower).await?,
         caught_up => caught_up?,
     }
-    if follower.live()?.copy.is_gone() {
-        follower.shared.set_gone();
+    if is_gone(follower)? {
         return Ok(());
     }
-    // The server sends a version for changes that it sends, not for those before.
-    let fetches = !feed.versions || follower.live()?.copy.behind().is_some();
-    let mut stream = open(follower, feed).await?;
-    let mut renewal: Option<Renewal> = None;
-    let (mut renewals, mut renew_at) = (Backoff::default(), Instant::now());
-    let (mut buffer, mut chunks) = (BytesMut::new(), Vec::new());
+    let mut renewals = Renewals::new(follower, feed)?;
+    let mut listening = Listening::open(follower, feed).await?;
     let mut ticks = interval(NOTE_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut frame = Unfinished::default();
     // A stream says what there was when it was sent, and not how long that is ago. Whoever must not be stale asks, too.
     let bound = follower.shared.options.stale_after;
     let pause = bound.map_or(NOTE_EVERY, |bound| (bound / 4).max(QUESTION_PAUSE_MIN));
     let mut questions = interval_at(Instant::now() + pause, pause);
     questions.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        if renewal.is_none() && Instant::now() >= renew_at && needs_renewal(follower, fetches)? {
-            renewal = Some(begin_renewal(follower)?);
-        }
-        let renewed = async {
-            match &mut renewal {
-                Some(renewal) => renewal.await,
-                None => std::future::pending().await,
-            }
-        };
+        renewals.begin_if_due(follower)?;
         tokio::select! {
-            piece = stream.next() => {
+            piece = listening.stream.next() => {
                 let Some(piece) = piece? else {
                     return Err(Error::Unreachable("the server ended the feed".to_owned()));
                 };
-                buffer.extend_from_slice(&piece);
-                let heard = hear(follower, feed, &mut buffer, &mut chunks).await?;
+                let heard = listening.take(follower, &piece).await?;
                 if heard.gone {
                     follower.shared.set_gone();
                     return Ok(());
                 }
-                frame.look(&buffer, heard.frames > 0)?;
                 let behind = follower.live()?.copy.behind().is_some();
                 if heard.reached && !behind && bound.is_none() {
                     follower.shared.confirm(follower.shared.now());
                 }
                 follower.shared.step();
                 if heard.switched {
-                    (stream, buffer) = (open(follower, feed).await?, BytesMut::new());
-                    frame = Unfinished::default();
+                    listening = Listening::open(follower, feed).await?;
                 }
             }
-            fresh = renewed => {
-                renewal = None;
-                match fresh {
-                    Ok((live, journal)) => {
-                        switch(follower, live, journal).await?;
-                        renewals.reset();
-                        (stream, buffer) = (open(follower, feed).await?, BytesMut::new());
-                        frame = Unfinished::default();
-                        chunks.clear();
-                    }
-                    Err(error) => {
-                        // The copy that is there goes on meanwhile.
-                        follower.shared.fail(&error);
-                        renew_at = Instant::now() + renewals.next(&*follower.shared.options.random);
-                    }
+            fresh = renewals.done() => match fresh {
+                Ok((live, journal)) => {
+                    switch(follower, live, journal).await?;
+                    renewals.pauses.reset();
+                    listening = Listening::open(follower, feed).await?;
                 }
-            }
+                Err(error) => {
+                    // The copy that is there goes on meanwhile.
+                    follower.shared.fail(&error);
+                    renewals.wait(follower);
+                }
+            },
             _ = ticks.tick() => follower.note().await,
             _ = questions.tick(), if bound.is_some() => {
                 begin(follower).await?;
-                if follower.live()?.copy.is_gone() {
-                    follower.shared.set_gone();
+                if is_gone(follower)? {
                     return Ok(());
                 }
             }
         }
+    }
+}
+
+/// Whether the filter was dropped; then all are told.
+fn is_gone(follower: &Follower) -> Result<bool> {
+    let gone = follower.live()?.copy.is_gone();
+    if gone {
+        follower.shared.set_gone();
+    }
+    Ok(gone)
+}
+
+impl Renewals {
+    fn new(follower: &Follower, feed: Feed) -> Result<Self> {
+        // The server sends a version for changes that it sends, not for those before.
+        let fetches = !feed.versions || follower.live()?.copy.behind().is_some();
+        Ok(Self { fetches, under_way: None, pauses: Backoff::default(), at: Instant::now() })
+    }
+
+    /// Begins one if there is need: because of what happened, or because the journal would take long to read.
+    fn begin_if_due(&mut self, follower: &Follower) -> Result<()> {
+        if self.under_way.is_some() || Instant::now() < self.at {
+            return Ok(());
+        }
+        let live = follower.live()?;
+        let bound = JOURNAL_BYTES_MAX.max(live.copy.bytes() / 4);
+        let long = follower.journal.as_ref().is_some_and(|journal| journal.length() > bound);
+        if long || self.fetches && live.copy.behind().is_some() {
+            let token = live.copy.token();
+            let follower =
+                Follower { shared: Arc::clone(&follower.shared), journal: None, noted: token.clone() };
+            self.under_way = Some(Box::pin(async move { follower.renewed(Wanted::AtLeast(token)).await }));
+        }
+        Ok(())
+    }
+
+    /// What came of the one that is under way; never, if there is none.
+    async fn done(&mut self) -> Result<(Arc<Live>, Option<Journal>)> {
+        let Some(renewal) = &mut self.under_way else { return std::future::pending().await };
+        let fresh = renewal.await;
+        self.under_way = None;
+        fresh
+    }
+
+    /// Lets some time pass before the next.
+    fn wait(&mut self, follower: &Follower) {
+        self.at = Instant::now() + self.pauses.next(&*follower.shared.options.random);
     }
 }
 
@@ -169,67 +214,59 @@ async fn begin(follower: &mut Follower) -> Result<()> {
     Ok(())
 }
 
-async fn open(follower: &Follower, feed: Feed) -> Result<Reply> {
-    let live = follower.live()?;
-    let mut path = format!("{}&follow=true", feed_of(&live));
-    if feed.versions {
-        path.push_str(&format!("&versions=true&have={}", live.number()));
+impl Listening {
+    async fn open(follower: &Follower, feed: Feed) -> Result<Self> {
+        let live = follower.live()?;
+        let mut path = format!("{}&follow=true", feed_of(&live));
+        if feed.versions {
+            path.push_str(&format!("&versions=true&have={}", live.number()));
+        }
+        let stream = follower.shared.sources.ask(&Ask::get(follower.shared.sources.path(&path))).await?;
+        let (buffer, chunks) = (BytesMut::new(), Vec::new());
+        Ok(Self { feed, stream, buffer, frame: Unfinished::default(), chunks })
     }
-    follower.shared.sources.ask(&Ask::get(follower.shared.sources.path(&path))).await
-}
 
-/// Takes all frames that are whole.
-async fn hear(
-    follower: &mut Follower,
-    feed: Feed,
-    buffer: &mut BytesMut,
-    chunks: &mut Vec<Bytes>,
-) -> Result<Heard> {
-    let mut heard = Heard::default();
-    let mut chunk_bytes: u64 = chunks.iter().map(|chunk: &Bytes| chunk.len() as u64).sum();
-    while let Some(frame) = Frame::take(buffer)? {
-        heard.frames += 1;
-        match frame {
-            Frame::Chunk(bytes) if feed.versions => {
-                chunk_bytes += bytes.len() as u64;
-                if chunk_bytes > follower.shared.options.memory_bytes_max {
-                    return Err(Error::Full(format!("chunks of {chunk_bytes} bytes without a version")));
+    /// Takes a piece, and all frames that are whole with it.
+    async fn take(&mut self, follower: &mut Follower, piece: &[u8]) -> Result<Heard> {
+        self.buffer.extend_from_slice(piece);
+        let heard = self.hear(follower).await?;
+        self.frame.look(&self.buffer, heard.frames > 0)?;
+        Ok(heard)
+    }
+
+    async fn hear(&mut self, follower: &mut Follower) -> Result<Heard> {
+        let mut heard = Heard::default();
+        let mut chunk_bytes: u64 = self.chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        while let Some(frame) = Frame::take(&mut self.buffer)? {
+            heard.frames += 1;
+            match frame {
+                Frame::Chunk(bytes) if self.feed.versions => {
+                    chunk_bytes += bytes.len() as u64;
+                    if chunk_bytes > follower.shared.options.memory_bytes_max {
+                        return Err(Error::Full(format!("chunks of {chunk_bytes} bytes without a version")));
+                    }
+                    self.chunks.push(bytes);
                 }
-                chunks.push(bytes);
-            }
-            Frame::Version(bytes) if feed.versions => {
-                let version = Version::decode(&bytes, "a version in a feed")?;
-                let live = fetch::assemble(&follower.shared, version, std::mem::take(chunks)).await?;
-                let journal = follower.journal_for(&live).await;
-                switch(follower, live, journal).await?;
-                // What follows is heard again, for this copy.
-                heard.switched = true;
-                return Ok(heard);
-            }
-            frame => {
-                let live = follower.live()?;
-                let taken = take(&follower.shared, &live, &mut follower.journal, &frame)?;
-                heard.gone |= taken == Taken::Gone;
-                heard.reached |= matches!(frame, Frame::Reached { .. });
+                Frame::Version(bytes) if self.feed.versions => {
+                    let version = Version::decode(&bytes, "a version in a feed")?;
+                    let chunks = std::mem::take(&mut self.chunks);
+                    let live = fetch::assemble(&follower.shared, version, chunks).await?;
+                    let journal = follower.journal_for(&live).await;
+                    switch(follower, live, journal).await?;
+                    // What follows is heard again, for this copy.
+                    heard.switched = true;
+                    return Ok(heard);
+                }
+                frame => {
+                    let live = follower.live()?;
+                    let taken = take(&follower.shared, &live, &mut follower.journal, &frame)?;
+                    heard.gone |= taken == Taken::Gone;
+                    heard.reached |= matches!(frame, Frame::Reached { .. });
+                }
             }
         }
+        Ok(heard)
     }
-    Ok(heard)
-}
-
-/// Whether a version has to be fetched: because of what happened, or because the journal would take long to read.
-fn needs_renewal(follower: &Follower, fetches: bool) -> Result<bool> {
-    let live = follower.live()?;
-    let bound = JOURNAL_BYTES_MAX.max(live.copy.bytes() / 4);
-    let long = follower.journal.as_ref().is_some_and(|journal| journal.length() > bound);
-    Ok(long || fetches && live.copy.behind().is_some())
-}
-
-fn begin_renewal(follower: &Follower) -> Result<Renewal> {
-    let live = follower.live()?;
-    let token = live.copy.token();
-    let follower = Follower { shared: Arc::clone(&follower.shared), journal: None, noted: token.clone() };
-    Ok(Box::pin(async move { follower.renewed(Wanted::AtLeast(token)).await }))
 }
 
 /// Lets a copy answer that has at least what the one before has. The feed begins anew where that is: changes are packed for the

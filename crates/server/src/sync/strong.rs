@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use umbel_core::engine::Handle;
-use umbel_core::registry::{Change, Expected, Lease};
+use umbel_core::registry::{Lease, lock};
 use umbel_core::version::Version;
 
 use super::notices::{Event, Notice};
@@ -147,13 +147,13 @@ impl<'a> Locked<'a> {
     async fn take(node: &'a Node, filter: u64) -> Result<Self, Trouble> {
         let lease = node.registry.grant(LOCK).await?;
         let name = format!("locks/publish/{filter:016x}");
-        match node.registry.put(&name, node.run_id.clone().into(), Expected::Absent, Some(lease)).await? {
-            Change::Done(_) => Ok(Self { node, lease, renewed: Instant::now() }),
-            Change::Conflict(_) => {
-                node.registry.revoke(lease).await?;
-                Err(Trouble::Conflict("another strong publish of this filter is under way".into()))
-            }
+        // Of this publish alone: the node may be asked for another one meanwhile.
+        let owner = format!("{} {}", node.run_id, lease.0);
+        if lock::acquire(&*node.registry, &name, owner.into(), lease).await?.is_some() {
+            return Ok(Self { node, lease, renewed: Instant::now() });
         }
+        node.registry.revoke(lease).await?;
+        Err(Trouble::Conflict("another strong publish of this filter is under way".into()))
     }
 
     /// Makes sure that the lock is still held.
