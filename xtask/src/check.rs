@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::planes;
 use crate::step::{Failure, command, exists, output, run};
 
 /// Workspaces of their own: built apart, so that rivals and fuzzers never reach users.
@@ -28,7 +29,11 @@ pub(crate) fn check() -> Result<(), Failure> {
             &mut command(&format!("cargo fmt --manifest-path {manifest} --check")),
         )?;
     }
-    run("clippy", &mut command("cargo clippy --workspace --all-targets --quiet -- -D warnings"))?;
+    // All engines, as the tests have them, and what users build who name none.
+    planes::prepare()?;
+    let all = "cargo clippy --workspace --all-targets --features umbel/full --quiet -- -D warnings";
+    run("clippy", &mut command(all))?;
+    run("clippy without engines", &mut command("cargo clippy --workspace --quiet -- -D warnings"))?;
     run(
         "clippy of bench",
         &mut command("cargo clippy --manifest-path bench/Cargo.toml --quiet -- -D warnings"),
@@ -48,7 +53,9 @@ pub(crate) fn check() -> Result<(), Failure> {
 }
 
 pub(crate) fn fix() -> Result<(), Failure> {
-    run("clippy", &mut command("cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged"))?;
+    let line =
+        "cargo clippy --workspace --all-targets --features umbel/full --fix --allow-dirty --allow-staged";
+    run("clippy", &mut command(line))?;
     run("format", &mut command("cargo fmt --all"))?;
     for manifest in SIDE_WORKSPACES {
         run(

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::packages::{Need, install};
 use crate::services;
-use crate::step::{self, Failure, command};
+use crate::step::{self, Failure, TESTS, command};
 
 /// What builds the clients, and what the tests of the server ask it with.
 const NEEDS: [Need; 5] = [
@@ -16,19 +16,23 @@ const NEEDS: [Need; 5] = [
     Need { check: "etcdctl version", package: "etcd-client" },
 ];
 
-/// One build for all of them: packages alone would have other features of their dependencies, and be built again.
-const TEST: &str = "cargo test -p umbel-adapters -p umbel --features umbel-adapters/full,umbel/full";
-/// The tests of one adapter; those of `umbel` are the server's.
+/// The tests of adapters, and those of the server on them.
 const ADAPTERS: &str = "--test blobs --test logs --test probes --test registries";
+const SERVER: &str = "--test planes --test guarded";
 
 /// What a line of a test that passed begins with; `crates/adapters/tests/common` prints it.
 const PASSED: &str = "PASSED|";
 
+/// Installs what builds the engines' clients, and what their tests use.
+pub(crate) fn prepare() -> Result<(), Failure> {
+    install(&NEEDS)
+}
+
 /// Starts servers, runs the tests against them and prints what came of it.
 pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
+    prepare()?;
+    step::run("build the tests", &mut command(&format!("{TESTS} {ADAPTERS} {SERVER} --no-run")))?;
     let begin = Instant::now();
-    install(&NEEDS)?;
-    step::run("build the adapters", &mut command(&format!("{TEST} --no-run")))?;
     let running = services::start(names)?;
     let outcome = tests(&running);
     services::stop(names)?;
@@ -44,18 +48,17 @@ pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
 
 /// The rows of all tests of the servers that run.
 fn tests(running: &[&'static str]) -> Result<Vec<String>, Failure> {
-    step::run("adapters without a server", &mut command(&format!("{TEST} --lib")))?;
     // Tests of one server stop, pause and kill it, so they come one after another. Those of different servers mostly wait.
     let adapters: Vec<_> = running
         .iter()
         .map(|name| {
-            let mut tests = command(&format!("{TEST} {ADAPTERS}"));
+            let mut tests = command(&format!("{TESTS} {ADAPTERS}"));
             tests.args(["--", "--ignored", "--nocapture", "--test-threads=1", name]);
             (*name, tests)
         })
         .collect();
     let mut rows = at_once(adapters)?;
-    let mut server = command(&format!("{TEST} --test planes --test guarded"));
+    let mut server = command(&format!("{TESTS} {SERVER}"));
     server.args(["--", "--ignored", "--nocapture", "--test-threads=2"]);
     rows.extend(at_once(vec![("the server on them", server)])?);
     Ok(rows)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use crate::step::{self, Failure, command, output};
+use crate::step::{self, Failure, TESTS, command, output};
 
 /// A server process. It ends with this value.
 pub(crate) struct Server {
@@ -72,7 +72,7 @@ fn free_ports() -> Result<[u16; 2], Failure> {
 
 /// The command `umbel`, as the tests of it have it built: that is no other build than theirs.
 pub(crate) fn binary() -> Result<PathBuf, Failure> {
-    step::run("build umbel", &mut command("cargo test --workspace --test command --no-run"))?;
+    step::run("build umbel", &mut command(&format!("{TESTS} --test command --no-run")))?;
     let metadata = output(&mut command("cargo metadata --format-version 1 --no-deps"))?;
     let metadata: serde_json::Value = serde_json::from_slice(&metadata)?;
     let target = metadata["target_directory"].as_str().ok_or("cargo names no target folder")?;

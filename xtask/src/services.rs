@@ -35,7 +35,7 @@ const MAVEN: Need = Need { check: "mvn --version", package: "maven" };
 const KAFKA_VERSION: &str = "ls target/services/kafka-jars | sed -n 's/^kafka_[^-]*-\\(.*\\).jar/\\1/p'";
 const VENV: Need = Need { check: "python3 -m ensurepip --version", package: "python3-venv" };
 
-const ALL: [Service; 8] = [
+const ALL: [Service; 9] = [
     Service {
         name: "etcd",
         needs: &[Need { check: "etcd --version", package: "etcd-server" }],
@@ -83,6 +83,19 @@ const ALL: [Service; 8] = [
         prepare: || pip(MOTO),
         script: s3,
         version: "target/services/python/bin/pip list 2>/dev/null | sed -n 's/^moto  */moto /p'",
+    },
+    Service {
+        name: "ceph",
+        needs: &[
+            Need { check: "ceph-mon --version", package: "ceph-mon" },
+            Need { check: "ceph-osd --version", package: "ceph-osd" },
+            Need { check: "ceph --version", package: "ceph-common" },
+            Need { check: "radosgw --version", package: "radosgw" },
+        ],
+        is_optional: false,
+        prepare: || Ok(()),
+        script: ceph,
+        version: "radosgw --version | sed 's/ceph version \\([^ ]*\\).*/Ceph \\1/'",
     },
     Service {
         name: "kafka",
@@ -153,6 +166,49 @@ fn nats(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
 
 fn s3(_: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
     Ok(format!("exec {} -H 127.0.0.1 -p {port}", python().join("bin/moto_server").display()))
+}
+
+/// Ceph's gateway, and what it stands on: one monitor and one daemon that has the objects, in a file.
+fn ceph(folder: &Path, [port, monitor]: [u16; 2]) -> Result<String, Failure> {
+    const CLUSTER: &str = "756d6265-6c75-4d62-856c-756d62656c75";
+    let at = folder.display();
+    let settings = format!(
+        "[global]\nfsid = {CLUSTER}\nmon_initial_members = a\nmon_host = v2:127.0.0.1:{monitor}/0\n\
+         public_addr = 127.0.0.1\ncluster_addr = 127.0.0.1\n\
+         auth_cluster_required = none\nauth_service_required = none\nauth_client_required = none\n\
+         ms_mon_client_mode = crc\n\
+         run_dir = {at}\nadmin_socket = {at}/$name.asok\npid_file = {at}/$name.pid\nlog_file = {at}/$name.log\n\
+         mon_data = {at}/data/mon\nosd_data = {at}/data/osd\nrgw_data = {at}/data/gateway\n\
+         osd_pool_default_size = 1\nosd_pool_default_min_size = 1\nmon_allow_pool_size_one = true\n\
+         osd_crush_chooseleaf_type = 0\nosd_pool_default_pg_num = 8\nosd_pool_default_pgp_num = 8\n\
+         osd_pool_default_pg_autoscale_mode = off\nbluestore_block_size = 4294967296\n\
+         bluestore_block_wal_create = false\nbluestore_block_db_create = false\nosd_memory_target = 939524096\n\
+         ms_bind_port_min = {first}\nms_bind_port_max = {last}\nms_bind_msgr1 = false\n\
+         mon_data_avail_crit = 1\nmon_osd_full_ratio = 0.99\nmon_osd_nearfull_ratio = 0.98\nmon_osd_backfillfull_ratio = 0.98\n\
+         rgw_frontends = beast endpoint=127.0.0.1:{port}\nrgw_enable_usage_log = false\nrgw_thread_pool_size = 32\n\
+         rgw_enable_gc_threads = false\nrgw_enable_lc_threads = false\nrgw_dynamic_resharding = false\n",
+        first = monitor + 1,
+        last = monitor + 6,
+    );
+    std::fs::write(folder.join("ceph.conf"), settings)?;
+    // All of them are in one session, and end together.
+    Ok(format!(
+        "export CEPH_CONF={at}/ceph.conf\n\
+         if ! test -e {at}/data/made; then\n\
+         mkdir {at}/data/mon {at}/data/osd {at}/data/gateway\n\
+         monmaptool --create --clobber --fsid {CLUSTER} --addv a [v2:127.0.0.1:{monitor}/0] {at}/data/monmap\n\
+         ceph-mon --mkfs -i a --monmap {at}/data/monmap\n\
+         fi\n\
+         ceph-mon -f -i a &\n\
+         if ! test -e {at}/data/made; then\n\
+         ceph osd new {CLUSTER} 0\n\
+         ceph-osd --mkfs -i 0 --osd-uuid {CLUSTER}\n\
+         fi\n\
+         ceph-osd -f -i 0 &\n\
+         test -e {at}/data/made || radosgw-admin user create --uid umbel --display-name umbel --access-key umbel --secret umbel\n\
+         touch {at}/data/made\n\
+         exec radosgw -f -n client.gateway"
+    ))
 }
 
 fn rabbitmq(folder: &Path, [port, nodes]: [u16; 2]) -> Result<String, Failure> {
@@ -318,15 +374,25 @@ pub(crate) fn names(names: &[String]) -> Result<Vec<&'static str>, Failure> {
 /// Installs and starts services; gives the names of those that run.
 pub(crate) fn start(names: &[String]) -> Result<Vec<&'static str>, Failure> {
     std::fs::create_dir_all(folder())?;
-    let mut running = Vec::new();
-    for service in chosen(names)? {
-        match service.start() {
+    let mut ports = Ports::new();
+    // They mostly wait while they start, so they start together.
+    let launched: Vec<_> =
+        chosen(names)?.into_iter().map(|service| (service, service.launch(&mut ports))).collect();
+    let (mut running, mut failures) = (Vec::new(), Vec::new());
+    for (service, launched) in launched {
+        match launched.and_then(|()| service.wait()) {
             Ok(()) => running.push(service.name),
             Err(error) if service.is_optional || std::env::var_os("CI").is_none() => {
                 eprintln!("!! {} is NOT there: {error}", service.name);
+                // Whoever looks for it must not find half of it.
+                service.stop()?;
             }
-            Err(error) => return Err(format!("{}: {error}", service.name).into()),
+            Err(error) => failures.push(format!("{}: {error}", service.name)),
         }
+    }
+    if !failures.is_empty() {
+        stop(names)?;
+        return Err(failures.join(", ").into());
     }
     status(names)?;
     Ok(running)
@@ -366,7 +432,8 @@ impl Service {
         Path::new(&format!("/proc/{pid}")).exists().then_some(pid)
     }
 
-    fn start(&self) -> Result<(), Failure> {
+    /// Installs and starts it, and does not wait until it answers.
+    fn launch(&self, ports: &mut Ports) -> Result<(), Failure> {
         if self.pid().is_some() {
             return Ok(());
         }
@@ -377,9 +444,8 @@ impl Service {
             std::fs::remove_dir_all(&folder)?;
         }
         std::fs::create_dir_all(folder.join("data"))?;
-        let ports = free_ports()?;
-        let address = format!("127.0.0.1:{}", ports[0]);
-        std::fs::write(folder.join("address"), &address)?;
+        let ports = ports.take()?;
+        std::fs::write(folder.join("address"), format!("127.0.0.1:{}", ports[0]))?;
         let version = output(command("sh -c").arg(self.version))?;
         std::fs::write(folder.join("version"), version)?;
         let script = (self.script)(&folder, ports)?;
@@ -393,13 +459,13 @@ impl Service {
             folder.display()
         );
         std::fs::write(folder.join("start"), start)?;
-        step::run(&format!("start {}", self.name), command("sh").arg(folder.join("start")))?;
-        self.wait(&address)
+        step::run(&format!("start {}", self.name), command("sh").arg(folder.join("start")))
     }
 
-    fn wait(&self, address: &str) -> Result<(), Failure> {
+    fn wait(&self) -> Result<(), Failure> {
+        let address = std::fs::read_to_string(self.folder().join("address"))?;
         let end = Instant::now() + READY;
-        while TcpStream::connect(address).is_err() {
+        while TcpStream::connect(&address).is_err() {
             if self.pid().is_none() || Instant::now() > end {
                 let said = std::fs::read_to_string(self.folder().join("output")).unwrap_or_default();
                 let last: Vec<_> = said.lines().rev().take(5).collect();
@@ -430,11 +496,23 @@ impl Service {
     }
 }
 
-/// Two ports, with six free ones behind them that are nobody else's, under those that the system gives to clients by itself.
-fn free_ports() -> Result<[u16; 2], Failure> {
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let start = 20_000 + (std::process::id() % 10_000) as u16;
-    // A service need not listen on all of its eight ports at once, so it is given them as a block.
-    let first = (start / 8 * 8..32_700).step_by(8).find(|port| (0..8).all(|more| is_free(port + more)));
-    first.map(|port| [port, port + 1]).ok_or_else(|| "no ports are free".into())
+/// Ports for services, under those that the system gives to clients by itself.
+struct Ports {
+    next: u16,
+}
+
+impl Ports {
+    fn new() -> Self {
+        Self { next: (20_000 + (std::process::id() % 10_000) as u16) / 8 * 8 }
+    }
+
+    /// Two ports, with six free ones behind them that are nobody else's. A service need not listen on all of its eight ports at
+    /// once, or soon, so it is given them as a block.
+    fn take(&mut self) -> Result<[u16; 2], Failure> {
+        let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        let mut blocks = (self.next..32_700).step_by(8);
+        let first = blocks.find(|port| (0..8).all(|more| is_free(port + more))).ok_or("no ports are free")?;
+        self.next = first + 8;
+        Ok([first, first + 1])
+    }
 }

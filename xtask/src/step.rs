@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
+/// All tests are chosen from the whole workspace with all engines: a package alone, or with other features, would be built again.
+pub(crate) const TESTS: &str = "cargo test --workspace --features umbel/full";
+
 /// Why a chore stopped.
 pub(crate) type Failure = Box<dyn std::error::Error>;
 

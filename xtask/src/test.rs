@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use crate::clients;
 use crate::packages::{Need, install};
+use crate::planes;
 use crate::snapshots;
-use crate::step::{self, Failure, command, output, root};
+use crate::step::{self, Failure, TESTS, command, output, root};
 
 const NEEDS: [Need; 6] = [
     Need { check: "java -version", package: "default-jdk-headless" },
@@ -25,7 +26,8 @@ const REPLICA_KILLS_SHARE: u64 = 5;
 
 pub(crate) fn run() -> Result<(), Failure> {
     install(&NEEDS)?;
-    step::run("tests", &mut command("cargo test --workspace"))?;
+    planes::prepare()?;
+    step::run("tests", &mut command(TESTS))?;
     languages()?;
     connections()?;
     clients::run()?;
@@ -33,23 +35,25 @@ pub(crate) fn run() -> Result<(), Failure> {
     clients::api()?;
     clients::kills(KILLS)?;
     servers()?;
-    interleavings()?;
-    memory_errors()
+    memory_errors()?;
+    // Engines are mostly waited for, and what loom explores does not depend on time.
+    let explored = std::thread::spawn(|| interleavings().map_err(|error| error.to_string()));
+    let planes = planes::run(&[]);
+    explored.join().map_err(|_| "the interleavings ended badly")??;
+    planes
 }
-
-// All of them are chosen from the whole workspace: a package alone has other features of its dependencies, and would be built again.
 
 /// Tests of the server that take more connections or memory than `cargo test` should.
 fn connections() -> Result<(), Failure> {
-    let line = "cargo test --workspace --test hostile -- --ignored --nocapture --test-threads=1";
-    step::run("thousands of connections", &mut command(line))
+    let line = format!("{TESTS} --test hostile -- --ignored --nocapture --test-threads=1");
+    step::run("thousands of connections", &mut command(&line))
 }
 
 /// The tests that kill processes, as often as asked.
 pub(crate) fn torture(kills: u64, rounds: u64) -> Result<(), Failure> {
-    let mut tests = command("cargo test --workspace --test kills -- --nocapture");
+    let mut tests = command(&format!("{TESTS} --test kills -- --nocapture"));
     step::run("kills", tests.env("UMBEL_KILLS", kills.to_string()))?;
-    let mut replicas = command("cargo test --workspace --test faults -- --nocapture --test-threads=1");
+    let mut replicas = command(&format!("{TESTS} --test faults -- --nocapture --test-threads=1"));
     replicas.env("UMBEL_TEST_KILLS", (kills / REPLICA_KILLS_SHARE).max(1).to_string());
     replicas
         .env("UMBEL_TEST_REPLICAS", "10")
@@ -65,16 +69,16 @@ fn languages() -> Result<(), Failure> {
     let mut install = Command::new(environment.join("bin/pip"));
     let packages = [snapshots::BLOOMFILTER_PY, "prometheus-client==0.26.0"];
     step::run("Python packages", install.args(["install", "--quiet"]).args(packages))?;
-    let mut reader = command("cargo test --workspace --lib -- --ignored prometheus");
+    let mut reader = command(&format!("{TESTS} --lib -- --ignored prometheus"));
     step::run("metrics read by Prometheus", reader.env("UMBEL_PYTHON", environment.join("bin/python")))?;
-    let mut tests = command("cargo test --workspace --test languages -- --ignored --nocapture");
+    let mut tests = command(&format!("{TESTS} --test languages -- --ignored --nocapture"));
     step::run("other languages", tests.env("UMBEL_PYTHON", environment.join("bin/python")))
 }
 
 /// The load generator meets a server that others wrote, and so do the replies of ours.
 fn servers() -> Result<(), Failure> {
-    step::run("replies of Redis", &mut command("cargo test --workspace --test redis -- --ignored"))?;
-    step::run("load on redis-server", &mut command("cargo test --workspace --test bench -- --ignored"))
+    step::run("replies of Redis", &mut command(&format!("{TESTS} --test redis -- --ignored")))?;
+    step::run("load on redis-server", &mut command(&format!("{TESTS} --test bench -- --ignored")))
 }
 
 /// Loom explores what threads can do to the atomics; it replaces them, so it is a build of its own.
@@ -94,8 +98,8 @@ fn memory_errors() -> Result<(), Failure> {
 
 /// The path of the test binary of a library.
 fn test_binary(library: &str) -> Result<String, Failure> {
-    let build = "cargo test --workspace --lib --no-run --message-format=json";
-    let messages = output(&mut command(build))?;
+    let build = format!("{TESTS} --lib --no-run --message-format=json");
+    let messages = output(&mut command(&build))?;
     let messages = String::from_utf8(messages)?;
     let executable = messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;

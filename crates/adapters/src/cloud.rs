@@ -2,16 +2,19 @@
 //!
 //! Credentials come as each cloud's own tools have them: from the environment, or from the machine.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{ClientOptions, Error as StoreError, ObjectStore, PutMode, PutOptions, RetryConfig};
+use object_store::{
+    ClientOptions, Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig,
+};
 use umbel_core::{Error, Result};
 
 use crate::{About, Durability, Opened, Url};
 
-/// The object by which it is found out whether the store refuses to make what is there.
+/// How the object is called by which it is found out whether the store refuses to make what is there.
 const PROBE: &str = "umbel-probe";
 
 /// Opens `s3://bucket/prefix?region=eu-central-1&endpoint=https://host`.
@@ -88,30 +91,31 @@ fn invalid(url: &Url, error: &StoreError) -> Error {
 /// Tries what everything else depends on: that of two who make an object, one is refused.
 async fn opened(url: &Url, engine: &'static str, store: impl ObjectStore) -> Result<Opened<dyn ObjectStore>> {
     let store = PrefixStore::new(store, Path::from(url.path_or("")));
+    // A name of its own: others who open the same store must not take this object away meanwhile.
+    let probe = Path::from(format!("{PROBE}-{:016x}", RandomState::new().hash_one(PROBE)));
     let create = || async {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        store.put_opts(&Path::from(PROBE), "probe".into(), options).await
+        store.put_opts(&probe, "probe".into(), options).await
     };
     let failed = |error: StoreError| match error {
         StoreError::Generic { .. } => Error::Retry(format!("cannot open {url}: {error}")),
         _ => invalid(url, &error),
     };
+    let mut is_refused = false;
     for _ in 0..2 {
         match create().await {
-            Err(StoreError::AlreadyExists { .. }) => {
-                let about = About {
-                    engine,
-                    version: String::new(),
-                    durability: Durability::Synced,
-                    lacks: String::new(),
-                };
-                return Ok(Opened { plane: Arc::new(store), about });
-            }
+            Err(StoreError::AlreadyExists { .. }) => is_refused = true,
             Ok(_) => {}
             Err(error) => return Err(failed(error)),
         }
     }
-    Err(Error::Invalid(format!(
-        "{url} overwrites objects that are to be made anew: it knows no conditional puts"
-    )))
+    store.delete(&probe).await.map_err(failed)?;
+    if !is_refused {
+        return Err(Error::Invalid(format!(
+            "{url} overwrites objects that are to be made anew: it knows no conditional puts"
+        )));
+    }
+    let durability = Durability::Synced;
+    let about = About { engine, version: String::new(), durability, lacks: String::new() };
+    Ok(Opened { plane: Arc::new(store), about })
 }

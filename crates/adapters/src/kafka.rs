@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -181,6 +183,26 @@ async fn count(readers: &Arc<Vec<Mutex<Reader>>>, topic: &str, timeout: Duration
     .await
 }
 
+/// The topic's settings, if this client may read them. The broker that is asked may not know of a new topic yet.
+async fn settings(
+    admin: &AdminClient<DefaultClientContext>,
+    topic: &str,
+    timeout: Duration,
+) -> Result<Option<ConfigResource>> {
+    let options = AdminOptions::new().request_timeout(Some(timeout));
+    let end = Instant::now() + timeout;
+    loop {
+        let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+        let described = described.map_err(|error| failed("cannot read the topic's settings", &error))?;
+        match described.into_iter().next() {
+            Some(Err(RDKafkaErrorCode::UnknownTopicOrPartition)) if Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            found => return Ok(found.and_then(Result::ok)),
+        }
+    }
+}
+
 /// What the topic's settings make of an acknowledgement.
 async fn about(
     url: &Url,
@@ -188,22 +210,19 @@ async fn about(
     topic: &str,
     timeout: Duration,
 ) -> Result<About> {
-    let options = AdminOptions::new().request_timeout(Some(timeout));
-    let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
-    let described = described.map_err(|error| failed("cannot read the topic's settings", &error))?;
-    let setting = |name: &str| {
-        let resource = described.first()?.as_ref().ok()?;
-        resource.get(name)?.value.clone()
-    };
+    let settings = settings(admin, topic, timeout).await?;
+    let setting = |name: &str| settings.as_ref()?.get(name)?.value.clone();
     let bytes = setting("max.message.bytes").and_then(|text| text.parse::<usize>().ok());
     if let Some(bytes) = bytes.filter(|bytes| *bytes < MESSAGE_BYTES_MAX) {
         return Err(Error::Invalid(format!(
             "{url} takes messages of {bytes} bytes; set max.message.bytes to {MESSAGE_BYTES_MAX}"
         )));
     }
-    let in_sync = setting("min.insync.replicas").and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
+    let in_sync = setting("min.insync.replicas").and_then(|text| text.parse::<u32>().ok());
     let mut lacks = Vec::new();
-    if in_sync < 2 {
+    if in_sync.is_none() {
+        lacks.push("it does not say what its topic's settings are");
+    } else if in_sync < Some(2) {
         lacks.push("min.insync.replicas is 1, and Kafka leaves it to the system when to write");
     }
     if setting("retention.ms").is_some_and(|text| text != "-1")
@@ -211,8 +230,11 @@ async fn about(
     {
         lacks.push("its retention may take entries before they are archived");
     }
-    let durability =
-        if in_sync < 2 { Durability::Window(WRITEBACK) } else { Durability::Replicated(in_sync) };
+    let durability = match in_sync {
+        None => Durability::Unknown,
+        Some(..2) => Durability::Window(WRITEBACK),
+        Some(in_sync) => Durability::Replicated(in_sync),
+    };
     Ok(About { engine: "Kafka", version: String::new(), durability, lacks: lacks.join("; ") })
 }
 

@@ -17,26 +17,6 @@ async fn open_blobs(url: &str) -> Result<umbel_adapters::Opened<dyn ObjectStore>
     umbel_adapters::open_blobs(&Url::parse(url)?).await
 }
 
-/// Makes a bucket as S3's clients do, and opens it.
-async fn open(service: &Service) -> Arc<dyn ObjectStore> {
-    use std::io::{Read, Write};
-    let bucket = fresh("bucket");
-    let mut socket = std::net::TcpStream::connect(service.address()).unwrap();
-    let host = service.address();
-    write!(
-        socket,
-        "PUT /{bucket} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut said = String::new();
-    socket.read_to_string(&mut said).unwrap();
-    assert!(said.contains(" 200 "), "{said}");
-    let url = format!("s3://{bucket}/some/prefix?region=us-east-1&endpoint=http://{host}");
-    let opened = open_blobs(&url).await.unwrap();
-    println!("{}", opened.about);
-    opened.plane
-}
-
 fn create() -> PutOptions {
     PutOptions { mode: PutMode::Create, ..PutOptions::default() }
 }
@@ -120,17 +100,32 @@ async fn long_listings(service: &Service, store: &Arc<dyn ObjectStore>) {
     passed(service, "blobs", "listing", "1,100 objects");
 }
 
+async fn speaks_s3(service: &Service) {
+    let opened = open_blobs(&service.bucket()).await.unwrap();
+    println!("{}", opened.about);
+    let store = opened.plane;
+    let left: Vec<_> = store.list(None).try_collect().await.unwrap();
+    assert!(left.is_empty(), "opening it left {left:?}");
+    races(service, &store).await;
+    parts_and_ranges(service, &store).await;
+    long_listings(service, &store).await;
+    let url = format!("s3://{}?region=us-east-1&endpoint=http://{}", fresh("nowhere"), service.address());
+    let outcome = open_blobs(&url).await.map(drop);
+    assert!(matches!(outcome, Err(Error::Invalid(_) | Error::Retry(_))), "{outcome:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs real servers; `cargo xtask planes` starts them"]
 async fn s3() {
     let Some(service) = service("s3") else { return };
-    let store = open(&service).await;
-    races(&service, &store).await;
-    parts_and_ranges(&service, &store).await;
-    long_listings(&service, &store).await;
-    let url = format!("s3://{}?region=us-east-1&endpoint=http://{}", fresh("nowhere"), service.address());
-    let outcome = open_blobs(&url).await.map(drop);
-    assert!(matches!(outcome, Err(Error::Invalid(_) | Error::Retry(_))), "{outcome:?}");
+    speaks_s3(&service).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn ceph() {
+    let Some(service) = service("ceph") else { return };
+    speaks_s3(&service).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,11 +6,10 @@ use object_store::ObjectStore;
 use umbel_adapters::{About, Opened, open_blobs, open_log, open_registry};
 use umbel_core::Result;
 use umbel_core::agreement::Agreement;
-use umbel_core::blobs::FolderStore;
 use umbel_core::clock::SystemClock;
 use umbel_core::disk::{Disk, RealDisk};
 use umbel_core::engine::{self, Settings};
-use umbel_core::log::{self, FileLog, Log};
+use umbel_core::log::{self, Log};
 use umbel_core::registry::{EmbeddedRegistry, Registry};
 use umbel_core::url::Url;
 use umbel_server::config::Config;
@@ -50,7 +49,7 @@ impl Planes {
                 Arc::new(EmbeddedRegistry::open(Arc::clone(&disk), &config.data, clock)?)
             }
         };
-        let folder = FolderStore::new(Arc::clone(&disk), config.data.join("blobs"));
+        let folder = engine::blobs_in_folder(&disk, &config.data);
         let blobs: Arc<dyn ObjectStore> = match &config.blobs {
             Some(url) => noted(&mut engines, "blobs", url, open_blobs(url).await?),
             None => Arc::new(folder.clone()),
@@ -79,10 +78,9 @@ impl Planes {
             }
             Some(url) => noted(&mut engines, "log", url, open_log(url).await?),
             None => {
-                let folder = config.data.join("log");
                 let (durability, partitions) = (config.durability, config.partitions);
-                let settings = log::Settings { durability, partitions, ..log::Settings::new(folder) };
-                Arc::new(FileLog::open(&disk, &settings)?)
+                let settings = log::Settings { durability, partitions, ..log::Settings::new("") };
+                Arc::new(engine::log_in_folder(&disk, &config.data, &settings)?)
             }
         };
         // Not before the log is open: it keeps other processes out of the data folder.

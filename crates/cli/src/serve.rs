@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use umbel_core::engine::Engine;
 use umbel_server::chores::Chores;
@@ -51,17 +51,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let tls = tls::Files::of(&config).map(Tls::open).transpose()?.map(Arc::new);
     let (http, https) = (addresses(&config, config.http_port), addresses(&config, config.tls_http_port));
     // What engines say comes in until nobody asks any more: this ends last.
-    let planes = planes::runtime()?;
+    let is_elsewhere = [&config.log, &config.blobs, &config.registry].iter().any(|url| url.is_some());
+    let planes = is_elsewhere.then(planes::runtime).transpose()?;
     let chores = Chores::start_with(&http, tls.clone().map(|tls| (&https[..], tls)))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, tls, &chores, planes.handle()))
+    runtime.block_on(serve(config, tls, &chores, planes.as_ref().map(Runtime::handle)))
 }
 
 async fn serve(
     config: Config,
     tls: Option<Arc<Tls>>,
     chores: &Chores,
-    planes: &Handle,
+    planes: Option<&Handle>,
 ) -> Result<ExitCode, Box<dyn Error>> {
     let doors = Doors {
         plain: addresses(&config, config.port),
@@ -116,7 +117,10 @@ async fn serve(
     Ok(ExitCode::SUCCESS)
 }
 
-async fn open(mut config: Config, runtime: &Handle) -> Result<(Engine, Planes, Config), Box<dyn Error>> {
+async fn open(
+    mut config: Config,
+    runtime: Option<&Handle>,
+) -> Result<(Engine, Planes, Config), Box<dyn Error>> {
     let mut settings = config.engine()?;
     let opening = async move {
         let planes = Planes::open(&mut config, &mut settings).await?;
@@ -124,7 +128,20 @@ async fn open(mut config: Config, runtime: &Handle) -> Result<(Engine, Planes, C
         let builder = builder.with_log(Arc::clone(&planes.log)).with_blobs(Arc::clone(&planes.blobs));
         Ok::<_, umbel_core::Error>((builder.open().await?, planes, config))
     };
-    Ok(runtime.spawn(opening).await??)
+    match runtime {
+        Some(runtime) => Ok(runtime.spawn(opening).await??),
+        None => Ok(apart(opening).await??),
+    }
+}
+
+/// What work comes to on a thread of its own: this one goes on to hear signals, and ends without waiting for it.
+async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> std::io::Result<T> {
+    let (told, done) = tokio::sync::oneshot::channel();
+    let runtime = Handle::current();
+    let recovery = std::thread::Builder::new().name("recovery".into());
+    // Nobody may be waiting any more.
+    recovery.spawn(move || told.send(runtime.block_on(work)).is_ok())?;
+    done.await.map_err(std::io::Error::other)
 }
 
 /// Waits until another server has the place of this one.

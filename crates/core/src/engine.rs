@@ -33,6 +33,7 @@ mod versions;
 mod window;
 mod worker;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -138,14 +139,8 @@ impl Builder {
     }
 
     /// Everything in one folder: the log in `log`, checkpoints and the archive in `blobs`.
-    pub fn in_folder(
-        self,
-        disk: &Arc<dyn Disk>,
-        folder: &std::path::Path,
-        log: &log::Settings,
-    ) -> Result<Self> {
-        let log = FileLog::open(disk, &log::Settings { folder: folder.join("log"), ..log.clone() })?;
-        let blobs = FolderStore::new(Arc::clone(disk), folder.join("blobs"));
+    pub fn in_folder(self, disk: &Arc<dyn Disk>, folder: &Path, log: &log::Settings) -> Result<Self> {
+        let (log, blobs) = (log_in_folder(disk, folder, log)?, blobs_in_folder(disk, folder));
         blobs.remove_leftovers()?;
         Ok(self.with_log(Arc::new(log)).with_blobs(Arc::new(blobs)))
     }
@@ -198,15 +193,21 @@ impl Builder {
         for slot in recovered {
             by_lane[usize::from(slot.state.slot()) % partitions as usize].push(slot);
         }
-        let mut lanes = Vec::with_capacity(by_lane.len());
-        for (partition, mut slots) in (0..).zip(by_lane) {
-            let start = recover::start_of_replay(&shared, &*shared.log, partition, &mut slots).await?;
-            lanes.push(Lane::new(partition, slots, start));
-        }
-        shared.lanes = lanes;
+        shared.lanes = recover::lanes(&shared, by_lane).await?;
         shared.begin().await?;
         Ok(Engine { shared: Arc::new(shared), workers: std::sync::Mutex::default() })
     }
+}
+
+/// The log of a data folder.
+pub fn log_in_folder(disk: &Arc<dyn Disk>, folder: &Path, settings: &log::Settings) -> Result<FileLog> {
+    FileLog::open(disk, &log::Settings { folder: folder.join("log"), ..settings.clone() })
+}
+
+/// Checkpoints and the archive of a data folder. What interrupted writers left there may go once the log is open, which keeps other
+/// processes out of the folder.
+pub fn blobs_in_folder(disk: &Arc<dyn Disk>, folder: &Path) -> FolderStore {
+    FolderStore::new(Arc::clone(disk), folder.join("blobs"))
 }
 
 impl Engine {
@@ -249,14 +250,7 @@ impl Shared {
     /// From checkpoints to a state that takes requests.
     async fn begin(&self) -> Result<()> {
         self.load_all().await?;
-        for lane in &self.lanes {
-            let mut turn = lane.turn.lock().await;
-            for slot in &mut turn.slots {
-                let ids: Vec<u64> = slot.state.shards().map(|(id, _)| id).collect();
-                ids.into_iter().try_for_each(|id| self.show(slot, id))?;
-            }
-            lane.catch_up(self, &mut turn).await?;
-        }
+        self.replay().await?;
         self.directory.settle_names();
         self.reconcile().await?;
         self.drop_half_imported().await?;

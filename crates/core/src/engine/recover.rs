@@ -9,7 +9,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::Shared;
 use super::checkpoint::{Kept, manifest_name, put_new, read};
-use super::lane::Slot;
+use super::lane::{Lane, Slot};
 use super::manifest::Manifest;
 use super::settings::Settings;
 use super::stored::Stored;
@@ -18,7 +18,6 @@ use crate::definition::Definition;
 use crate::entry::{Entry, Operation, Request};
 use crate::fields::{Fields, seal};
 use crate::fold::{Means, Shard, State};
-use crate::log::Log;
 use crate::{Error, Position, Result};
 
 /// The first bytes of the blob that describes a deployment.
@@ -26,6 +25,8 @@ pub const MAGIC: [u8; 8] = *b"\x89UMBDEP\n";
 const VERSION: u16 = 1;
 /// Slots that are recovered at the same time.
 const AT_ONCE: usize = 16;
+/// Partitions that are replayed at the same time: a log on an engine is mostly waited for.
+const LANES_AT_ONCE: usize = 8;
 const DEPLOYMENT: &str = "deployment";
 
 /// The slots and partitions that a deployment was created with, if its blobs say so.
@@ -169,15 +170,20 @@ async fn remove_orphans(blobs: &dyn ObjectStore, names: &[String], manifests: &[
     }
 }
 
+/// The lanes of a log, by partition, with what checkpoints have of their slots.
+pub(super) async fn lanes(shared: &Shared, slots: Vec<Vec<Slot>>) -> Result<Vec<Lane>> {
+    let lanes = (0..).zip(slots).map(|(partition, mut slots)| async move {
+        let start = start_of_replay(shared, partition, &mut slots).await?;
+        Ok(Lane::new(partition, slots, start))
+    });
+    let lanes: Vec<_> = lanes.collect();
+    stream::iter(lanes).buffered(LANES_AT_ONCE).try_collect().await
+}
+
 /// Where a lane goes on reading its log, once it is known that its slots lack nothing before that.
-pub(super) async fn start_of_replay(
-    shared: &Shared,
-    log: &dyn Log,
-    partition: u32,
-    slots: &mut [Slot],
-) -> Result<Position> {
+async fn start_of_replay(shared: &Shared, partition: u32, slots: &mut [Slot]) -> Result<Position> {
     let first = slots.iter().map(|slot| slot.state.applied()).min().unwrap_or(Position::START);
-    let oldest = log.bounds(partition).await?.oldest;
+    let oldest = shared.log.bounds(partition).await?.oldest;
     if first >= oldest {
         return Ok(first);
     }
@@ -202,6 +208,20 @@ pub(super) async fn start_of_replay(
 }
 
 impl Shared {
+    /// Shows what checkpoints have, and folds what came after them.
+    pub(super) async fn replay(&self) -> Result<()> {
+        let replayed = self.lanes.iter().map(|lane| async move {
+            let mut turn = lane.turn.lock().await;
+            for slot in &mut turn.slots {
+                let ids: Vec<u64> = slot.state.shards().map(|(id, _)| id).collect();
+                ids.into_iter().try_for_each(|id| self.show(slot, id))?;
+            }
+            lane.catch_up(self, &mut turn).await
+        });
+        let replayed: Vec<_> = replayed.collect();
+        stream::iter(replayed).buffer_unordered(LANES_AT_ONCE).try_collect().await
+    }
+
     /// Loads arrays until all are in memory or there is no room for the next.
     pub(super) async fn load_all(&self) -> Result<()> {
         for lane in &self.lanes {

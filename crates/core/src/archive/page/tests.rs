@@ -84,8 +84,8 @@ fn sums_stay_within_32_bits() {
     assert_eq!(same(&[i32::MAX, 5, -3]), [i32::MAX], "clamped after all is summed, not in between");
     assert_eq!(same(&[i32::MAX, 5, -5]), [i32::MAX]);
     assert_eq!(same(&[i32::MIN, -1]), [i32::MIN]);
-    assert_eq!(same(&[2, -2]), []);
-    assert_eq!(same(&[]), []);
+    assert!(same(&[2, -2]).is_empty());
+    assert!(same(&[]).is_empty());
 }
 
 proptest! {
