@@ -240,6 +240,14 @@ fn a_build_without_an_engine_names_the_feature() {
     assert!(!refused.contains("hunter2"), "{refused}");
 }
 
+#[test]
+fn an_engine_that_nobody_knows_is_refused_without_its_password() {
+    let umbel = Umbel::new(vec!["--log".to_owned(), "consul://me:hunter2@h1/umbel".to_owned()]);
+    let refused = umbel.refusal(&[]);
+    assert!(refused.contains("no log has the scheme consul://; known are: kafka"), "{refused}");
+    assert!(!refused.contains("hunter2"), "{refused}");
+}
+
 /// Two servers would remove each other's checkpoints.
 #[test]
 #[ignore = "needs real servers; `cargo xtask planes` starts them"]
