@@ -31,7 +31,7 @@ fn loads_are_fair_and_little_moves() {
         [3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100, 128, 200, 256, 300, 500, 700, 1000]
     {
         for copies in [1, 2, 3] {
-            let all = (SLOTS * copies) as f64;
+            let all = f64::from(SLOTS * copies);
             let now = ring(machines(0..count), copies);
             for member in now.members() {
                 let (load, share) = (load(&now, &member.name), all / count as f64);
