@@ -3,7 +3,7 @@
 //! | plane | schemes | opened by |
 //! | --- | --- | --- |
 //! | log | `kafka`, `nats`, `rabbitmq`, `redis` | [`open_log`] |
-//! | blobs | `s3`, `gs`, `az`, `redis` | [`open_blobs`] |
+//! | blobs | `s3`, `gs`, `az`, `redis`, `file` | [`open_blobs`] |
 //! | registry | `etcd`, `redis`, `zookeeper` | [`open_registry`] |
 //!
 //! Every engine is one file and one Cargo feature; none is on by default. What the engine at the other end promises is found out
@@ -18,6 +18,7 @@ mod anywhere;
 mod cloud;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod folder;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "nats")]

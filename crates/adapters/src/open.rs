@@ -25,9 +25,10 @@ pub async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
     Ok(Opened { plane: Arc::new(Anywhere::new(opened.plane)), about: opened.about })
 }
 
-/// Opens the object store that a URL names, say `s3://bucket/prefix`.
+/// Opens the object store that a URL names, say `s3://bucket/prefix` or `file:///folder`.
 pub async fn open_blobs(url: &Url) -> Result<Opened<dyn ObjectStore>> {
     let opened: Opened<dyn ObjectStore> = match url.scheme() {
+        "file" => crate::folder::open_blobs(url),
         #[cfg(feature = "s3")]
         "s3" => crate::cloud::open_s3(url).await,
         #[cfg(feature = "gcs")]
@@ -36,7 +37,7 @@ pub async fn open_blobs(url: &Url) -> Result<Opened<dyn ObjectStore>> {
         "az" => crate::cloud::open_azure(url).await,
         #[cfg(feature = "redis")]
         "redis" => crate::redis::open_blobs(url).await,
-        scheme => Err(missing("blobs", scheme, &["az", "gs", "redis", "s3"])),
+        scheme => Err(missing("blobs", scheme, &["az", "file", "gs", "redis", "s3"])),
     }?;
     Ok(Opened { plane: Arc::new(Anywhere::new(opened.plane)), about: opened.about })
 }

@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     /// The log: kafka://, nats://, rabbitmq:// or redis://
     #[arg(long, value_name = "URL", env = "UMBEL_LOG", hide_env_values = true)]
     log: Option<String>,
-    /// Checkpoints and the archive: s3://, gs://, az:// or redis://
+    /// Checkpoints and the archive: s3://, gs://, az://, redis:// or file:///folder
     #[arg(long, value_name = "URL", env = "UMBEL_BLOBS", hide_env_values = true)]
     blobs: Option<String>,
     /// What all nodes agree on: etcd://, zookeeper:// or redis://

@@ -1,5 +1,7 @@
 //! Blobs in a folder: the object store of a process that has no other.
 
+pub mod suite;
+
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::io;
@@ -20,7 +22,7 @@ use object_store::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, Lock};
 
 /// Bytes that are read at once: a blob may be larger than the memory.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -59,6 +61,8 @@ struct Shared {
     /// One is held while a name is given, so that of two who create it one is refused. Which one follows from the folder: syncs of
     /// several folders go on at the same time.
     naming: [Mutex<()>; 64],
+    /// What keeps other processes from the folder, where nothing else does.
+    _lock: Option<Lock>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -155,7 +159,17 @@ impl FolderStore {
             next: AtomicU64::new(0),
             durable: Mutex::default(),
             naming: std::array::from_fn(|_| Mutex::default()),
+            _lock: None,
         }))
+    }
+
+    /// The same store, which holds a lock as long as somebody has the store. To be called before it is shared.
+    #[must_use]
+    pub fn keeping(mut self, lock: Lock) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared._lock = Some(lock);
+        }
+        self
     }
 
     /// Removes what unfinished puts of an earlier process left, and says how many files it was. Also makes durable what

@@ -1,6 +1,7 @@
 //! Where an engine is that a plane stands on, without telling its secrets to anybody.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::limits::PARTITIONS_MAX;
@@ -11,8 +12,11 @@ const BYTES_MAX: usize = 4096;
 /// How long an answer may take, unless the URL says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PARTITIONS: &str = "partitions";
+/// The one scheme without hosts.
+const FILE: &str = "file";
 /// Parameters whose values may be shown; those of all others could be secrets.
-const SHOWN: [&str; 6] = ["endpoint", PARTITIONS, "region", "replicas", "timeout_ms", "tls"];
+const SHOWN: [&str; 10] =
+    ["ca", "cert", "endpoint", "monitor", PARTITIONS, "region", "replicas", "sasl", "timeout_ms", "tls"];
 
 /// Where an engine is: `scheme://user:password@host:port,host:port/path?name=value`.
 ///
@@ -52,8 +56,14 @@ impl Url {
             None => None,
         };
         let hosts: Vec<_> = hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect();
-        if hosts.is_empty() {
-            return Err(invalid("names no host or bucket"));
+        // A folder is of this machine.
+        if hosts.is_empty() != (scheme == FILE) {
+            let is_file = scheme == FILE;
+            return Err(invalid(if is_file {
+                "names a host: write file:///folder"
+            } else {
+                "names no host or bucket"
+            }));
         }
         let mut parameters = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -90,6 +100,14 @@ impl Url {
     /// The path without slashes at its ends, or what stands for one that is empty.
     pub fn path_or(&self, default: &str) -> String {
         if self.path.is_empty() { default.to_owned() } else { self.path.clone() }
+    }
+
+    /// The folder that `file:///folder` names.
+    pub fn folder(&self) -> Result<PathBuf> {
+        if self.scheme != FILE || self.path.is_empty() {
+            return Err(Error::Invalid(format!("{self} names no folder, as file:///folder does")));
+        }
+        Ok(Path::new("/").join(&self.path))
     }
 
     /// The value of a parameter.
@@ -202,12 +220,23 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_without_being_repeated() {
-        for text in
-            ["", "secret", "://secret", "Redis://secret", "redis://", "redis://secret@", "redis://h/%2"]
-        {
+        for text in [
+            "",
+            "secret",
+            "://secret",
+            "Redis://secret",
+            "redis://",
+            "redis://secret@",
+            "redis://h/%2",
+            "file://secret/a",
+        ] {
             let error = Url::parse(text).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }
+        let folder = Url::parse("file:///var/lib/a%20b").unwrap();
+        assert_eq!(folder.folder().unwrap(), Path::new("/var/lib/a b"));
+        assert_eq!(folder.to_string(), "file:///var/lib/a b");
+        assert!(Url::parse("file:///").unwrap().folder().is_err());
         let url = Url::parse("redis://h?partitions=0&timeout_ms=x&tls=perhaps").unwrap();
         assert!(url.partitions().is_err() && url.timeout().is_err() && url.tls().is_err());
     }

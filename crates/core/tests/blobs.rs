@@ -12,7 +12,7 @@ use object_store::{
     Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
 };
 use proptest::prelude::*;
-use umbel_core::blobs::FolderStore;
+use umbel_core::blobs::{FolderStore, suite};
 use umbel_core::disk::{Disk, DiskFile, Fault, Lock, MemoryDisk, RealDisk};
 
 const FOLDER: &str = "/blobs";
@@ -230,6 +230,21 @@ async fn it_keeps_the_contract(store: &dyn ObjectStore) {
     it_overwrites_and_creates(store).await;
     it_takes_parts(store).await;
     it_copies(store).await;
+}
+
+/// What stores of others are held to, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn it_keeps_the_public_contract() {
+    let folder = std::env::temp_dir().join(format!("umbel-blobs-suite-{}", std::process::id()));
+    let stores: [Arc<dyn ObjectStore>; 3] = [
+        Arc::new(InMemory::new()),
+        Arc::new(open(&MemoryDisk::default())),
+        Arc::new(FolderStore::new(Arc::new(RealDisk), &folder)),
+    ];
+    for store in stores {
+        suite::all(&store).await;
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// The same lines for all: the store in memory says what is right.

@@ -187,7 +187,7 @@ settings! {
     http_port: u16 = "6381", Number(0, 65535), fixed(""), "", "Port for HTTP: health and metrics; 0 is none";
     data: PathBuf = "./umbel-data", File, fixed("dir"), "", "Folder of the log, the checkpoints and the archive, as far as these are not elsewhere";
     log: Option<Url> = "", Engine, fixed(""), "", "Where the log is: kafka://, nats://, rabbitmq:// or redis://; empty is the data folder. A password in it is not shown";
-    blobs: Option<Url> = "", Engine, fixed(""), "", "Where checkpoints and the archive are: s3://, gs://, az:// or redis://; empty is the data folder";
+    blobs: Option<Url> = "", Engine, fixed(""), "", "Where checkpoints and the archive are: s3://, gs://, az://, redis:// or file:///folder; empty is the data folder";
     registry: Option<Url> = "", Engine, fixed(""), "", "Where what all nodes agree on is: etcd://, zookeeper:// or redis://; empty is the data folder";
     threads: u32 = "0", Number(0, 1024), fixed("io-threads"), "threads", "Event loops; 0 is one for each core";
     memory: u64 = "4GiB", Bytes(MIB, 1024 * TIB), fixed("maxmemory"), "bytes", "Memory for the arrays of all filters";
