@@ -50,6 +50,16 @@ pub fn start_in(folder: PathBuf) -> Running {
     start_with(folder, |_| {})
 }
 
+/// Starts a server whose log is trimmed by small pieces.
+#[allow(dead_code, reason = "few tests need it")]
+pub fn start_with_small_log(folder: PathBuf) -> Running {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let log = log::Settings { segment_bytes: SMALL_SEGMENT_BYTES, ..log::Settings::new(&folder) };
+    let mut running = Running::on(&disk, &folder, 2, Settings::default(), &log, Config::default());
+    running.folder = folder;
+    running
+}
+
 /// Starts a server with other settings than the defaults.
 pub fn start_with(folder: PathBuf, set: impl FnOnce(&mut Config)) -> Running {
     let mut config = Config::default();

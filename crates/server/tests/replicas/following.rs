@@ -132,6 +132,72 @@ async fn a_server_that_goes_and_comes_back_is_followed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_log_has_forgotten_comes_as_a_version() {
+    for strategy in [Strategy::delta(), Strategy::push()] {
+        let centre = Centre::start_with_small_log();
+        centre.create(Spec::bloom(1_000_000, 0.001)).await;
+        let before = centre.add(0..1_000).await;
+        let folder = Folder::new();
+        let options = centre.options(strategy).folder(folder.path());
+        let replica = open(options.clone()).await;
+        reached(&replica, &before).await;
+        replica.close().await.unwrap();
+
+        // While it is away, the log goes on, is archived and trimmed.
+        let mut last = 1_000;
+        let forgotten = loop {
+            centre.add(last..last + 50_000).await;
+            last += 50_000;
+            for _ in 0..2 {
+                centre.engine().checkpoint().await.unwrap();
+            }
+            let changes = centre.engine().changes(&centre.filter(), &before).await;
+            match changes {
+                Err(umbel_core::Error::Trimmed { .. }) => break last,
+                changes => assert!(last < 900_000, "it is never trimmed: {:?}", changes.map(|_| ())),
+            }
+        };
+        let after = centre.add(forgotten..forgotten + 100).await;
+        let replica = open(options).await;
+        reached(&replica, &after).await;
+        all_maybe(&replica, 0..forgotten + 100);
+        mostly_absent(&replica, NOBODYS);
+        assert!(replica.status().versions_taken > 0, "{:#?}", replica.status());
+        // From there on it follows as before.
+        reached(&replica, &centre.add(forgotten + 100..forgotten + 200).await).await;
+        all_maybe(&replica, forgotten + 100..forgotten + 200);
+    }
+}
+
+/// Somebody who does not read what it is sent holds up nobody else, and not the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_is_stuck_blocks_nobody() {
+    use std::io::Write;
+    let centre = Centre::start();
+    centre.create(Spec::bloom(1_000_000, 0.001)).await;
+    centre.add(0..1_000).await;
+    let mut stuck = Vec::new();
+    for _ in 0..8 {
+        let address = centre.url().trim_start_matches("http://").to_owned();
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let request = "GET /v1/filters/f/feed?follow=true&versions=true HTTP/1.1\r\nhost: a\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        stuck.push(stream);
+    }
+    for strategy in [Strategy::push(), Strategy::delta()] {
+        let replica = open(centre.options(strategy)).await;
+        // More than sockets take for those who do not read.
+        for round in 0..10 {
+            let first = 1_000 + round * 50_000;
+            let token = centre.add(first..first + 50_000).await;
+            reached(&replica, &token).await;
+        }
+        all_maybe(&replica, 0..501_000);
+    }
+    drop(stuck);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_filter_that_is_dropped_is_unknown_and_one_made_anew_is_another() {
     for strategy in strategies() {
         let centre = Centre::start();

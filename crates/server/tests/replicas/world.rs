@@ -12,7 +12,7 @@ use umbel_core::engine::{Engine, Handle, NewFilter, Token};
 use umbel_filter::{Fingerprint, Spec};
 use umbel_server::chores::Chores;
 
-use crate::common::{Running, new_folder, start_in};
+use crate::common::{Running, new_folder, start_in, start_with_small_log};
 
 /// How long anything may take on a machine with much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,20 +28,30 @@ pub(crate) struct Centre {
     running: Option<(Running, Chores)>,
     address: SocketAddr,
     folder: PathBuf,
+    start: fn(PathBuf) -> Running,
 }
 
 impl Centre {
     pub(crate) fn start() -> Self {
+        Self::starting(start_in)
+    }
+
+    /// One that forgets its log sooner.
+    pub(crate) fn start_with_small_log() -> Self {
+        Self::starting(start_with_small_log)
+    }
+
+    fn starting(start: fn(PathBuf) -> Running) -> Self {
         let address = ([127, 0, 0, 1], 0).into();
-        let mut centre = Self { running: None, address, folder: new_folder() };
+        let mut centre = Self { running: None, address, folder: new_folder(), start };
         centre.start_again();
         centre
     }
 
     pub(crate) fn start_again(&mut self) {
-        let (folder, address) = (self.folder.clone(), self.address);
+        let (folder, address, start) = (self.folder.clone(), self.address, self.start);
         let (running, chores) = apart(move || {
-            let running = start_in(folder);
+            let running = start(folder);
             let chores = Chores::start(&[address]).expect("the port");
             chores.watch(&running.node, None);
             (running, chores)
