@@ -8,7 +8,9 @@ use crate::services;
 use crate::step::{self, Failure, TESTS, command};
 
 /// What builds the clients, and what the tests of the server ask it with.
-const NEEDS: [Need; 5] = [
+const NEEDS: [Need; 7] = [
+    Need { check: "pkg-config --version", package: "pkg-config" },
+    Need { check: "pkg-config --exists openssl", package: "libssl-dev" },
     Need { check: "protoc --version", package: "protobuf-compiler" },
     Need { check: "test -e /usr/include/google/protobuf/any.proto", package: "libprotobuf-dev" },
     Need { check: "redis-cli --version", package: "redis-tools" },

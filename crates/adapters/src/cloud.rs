@@ -8,7 +8,8 @@ use std::sync::Arc;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{
-    ClientOptions, Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig,
+    Certificate, ClientOptions, Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    RetryConfig,
 };
 use umbel_core::{Error, Result};
 
@@ -17,10 +18,13 @@ use crate::{About, Durability, Opened, Url};
 /// How the object is called by which it is found out whether the store refuses to make what is there.
 const PROBE: &str = "umbel-probe";
 
+/// Names a file with authorities, to tools of AWS and others.
+const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
+
 /// Opens `s3://bucket/prefix?region=eu-central-1&endpoint=https://host`.
 #[cfg(feature = "s3")]
 pub(crate) async fn open_s3(url: &Url) -> Result<Opened<dyn ObjectStore>> {
-    url.allow(&["endpoint", "region", "timeout_ms"])?;
+    url.allow(&["ca", "endpoint", "region", "timeout_ms"])?;
     let mut builder = object_store::aws::AmazonS3Builder::from_env()
         .with_bucket_name(bucket(url)?)
         .with_client_options(client(url)?)
@@ -38,7 +42,7 @@ pub(crate) async fn open_s3(url: &Url) -> Result<Opened<dyn ObjectStore>> {
 /// Opens `gs://bucket/prefix`.
 #[cfg(feature = "gcs")]
 pub(crate) async fn open_gcs(url: &Url) -> Result<Opened<dyn ObjectStore>> {
-    url.allow(&["timeout_ms"])?;
+    url.allow(&["ca", "timeout_ms"])?;
     let store = object_store::gcp::GoogleCloudStorageBuilder::from_env()
         .with_bucket_name(bucket(url)?)
         .with_client_options(client(url)?)
@@ -51,7 +55,7 @@ pub(crate) async fn open_gcs(url: &Url) -> Result<Opened<dyn ObjectStore>> {
 /// Opens `az://container/prefix`; the account is in the environment.
 #[cfg(feature = "azure")]
 pub(crate) async fn open_azure(url: &Url) -> Result<Opened<dyn ObjectStore>> {
-    url.allow(&["endpoint", "timeout_ms"])?;
+    url.allow(&["ca", "endpoint", "timeout_ms"])?;
     let mut builder = object_store::azure::MicrosoftAzureBuilder::from_env()
         .with_container_name(bucket(url)?)
         .with_client_options(client(url)?)
@@ -71,13 +75,20 @@ fn bucket(url: &Url) -> Result<&str> {
 }
 
 fn client(url: &Url) -> Result<ClientOptions> {
-    // All of TLS here is ring's. If the process chose a provider before, that one stays.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let plain = url.parameter("endpoint").is_some_and(|endpoint| endpoint.starts_with("http://"));
-    Ok(ClientOptions::new()
+    let mut options = ClientOptions::new()
         .with_allow_http(plain)
         .with_timeout(url.timeout()?)
-        .with_connect_timeout(url.timeout()?))
+        .with_connect_timeout(url.timeout()?);
+    // Besides those of the system.
+    let authorities = url.parameter("ca").map(str::to_owned).or_else(|| std::env::var(CA_BUNDLE).ok());
+    if let Some(file) = authorities.filter(|file| !file.is_empty()) {
+        let invalid = |why: String| Error::Invalid(format!("cannot open {url}: {file}: {why}"));
+        let pem = std::fs::read(&file).map_err(|error| invalid(error.to_string()))?;
+        let found = Certificate::from_pem_bundle(&pem).map_err(|error| invalid(error.to_string()))?;
+        options = found.into_iter().fold(options, ClientOptions::with_root_certificate);
+    }
+    Ok(options)
 }
 
 fn retry(url: &Url) -> Result<RetryConfig> {
@@ -101,16 +112,17 @@ async fn opened(url: &Url, engine: &'static str, store: impl ObjectStore) -> Res
         StoreError::Generic { .. } => Error::Retry(format!("cannot open {url}: {error}")),
         _ => invalid(url, &error),
     };
-    let mut is_refused = false;
-    for _ in 0..2 {
-        match create().await {
-            Err(StoreError::AlreadyExists { .. }) => is_refused = true,
-            Ok(_) => {}
-            Err(error) => return Err(failed(error)),
-        }
-    }
+    // A put that was not answered is sent again by the client, and may meet itself.
+    let was_refused = |outcome: Result<_, StoreError>| match outcome {
+        Ok(_) => Ok(false),
+        Err(StoreError::AlreadyExists { .. }) => Ok(true),
+        Err(error) => Err(failed(error)),
+    };
+    let first = was_refused(create().await)?;
+    let again = was_refused(create().await);
+    // Whatever came of it, nothing of it stays.
     store.delete(&probe).await.map_err(failed)?;
-    if !is_refused {
+    if !(first | again?) {
         return Err(Error::Invalid(format!(
             "{url} overwrites objects that are to be made anew: it knows no conditional puts"
         )));

@@ -6,14 +6,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, GetOptions, KeyValue, PutOptions, ResponseHeader, TlsOptions,
-    Txn, TxnOp, TxnOpResponse, WatchOptions,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, KeyValue, PutOptions,
+    ResponseHeader, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
 use umbel_core::limits::REGISTRY_VALUE_BYTES_MAX;
 use umbel_core::registry::{Change, Expected, Lease, Listing, Registry, Versioned, check_name, check_value};
 use umbel_core::{Error, Result};
 
+use crate::access::{Access, Convention};
 use crate::{About, Durability, Opened, Url};
+
+/// What etcdctl is told by.
+const ETCDCTL: Convention = Convention {
+    ca: "ETCDCTL_CACERT",
+    cert: "ETCDCTL_CERT",
+    key: "ETCDCTL_KEY",
+    user: "ETCDCTL_USER",
+    password: "ETCDCTL_PASSWORD",
+};
 
 /// Names that are asked for at a time: all of them may have the largest value.
 const PAGE_NAMES: i64 = 64;
@@ -37,20 +47,28 @@ impl fmt::Debug for EtcdRegistry {
     }
 }
 
-/// Opens `etcd://host:port,host:port/prefix`.
+/// Opens `etcd://user:password@host:port,host:port/prefix?tls=true&ca=file&cert=file&key=file`.
 pub(crate) async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
-    url.allow(&["timeout_ms", "tls"])?;
+    url.allow(&["ca", "cert", "key", "timeout_ms", "tls"])?;
+    let access = Access::of(url, ETCDCTL)?;
     let timeout = url.timeout()?;
     let mut options = ConnectOptions::new()
         .with_connect_timeout(timeout)
         .with_keep_alive(PING, PING)
         .with_keep_alive_while_idle(true);
-    if let Some((user, password)) = url.credentials() {
+    if let Some((user, password)) = access.credentials {
         options = options.with_user(user, password);
     }
-    let scheme = if url.tls()? { "https" } else { "http" };
-    if url.tls()? {
-        options = options.with_tls(TlsOptions::new().with_enabled_roots());
+    let scheme = if access.tls.is_some() { "https" } else { "http" };
+    if let Some(files) = access.tls {
+        let mut tls = match files.authority_pem()? {
+            Some(pem) => TlsOptions::new().ca_certificate(Certificate::from_pem(pem)),
+            None => TlsOptions::new().with_enabled_roots(),
+        };
+        if let Some((cert, key)) = files.identity_pem()? {
+            tls = tls.identity(Identity::from_pem(cert, key));
+        }
+        options = options.with_tls(tls);
     }
     let hosts: Vec<_> = url.hosts_with_port(2379).iter().map(|host| format!("{scheme}://{host}")).collect();
     let doing = format!("cannot open {url}");

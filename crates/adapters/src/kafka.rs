@@ -1,6 +1,7 @@
 //! The log in Kafka: a topic, whose partitions are ours.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,11 +16,12 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 use rdkafka::types::RDKafkaErrorCode;
-use rdkafka::{Message, Offset, TopicPartitionList};
+use rdkafka::{ClientContext, Message, Offset, TopicPartitionList};
 use umbel_core::limits::ENTRY_BYTES_MAX;
 use umbel_core::log::{Bounds, Log, Record, check_entries};
 use umbel_core::{Error, Position, Result};
 
+use crate::access::{Access, Convention};
 use crate::pack::{self, pack, unpack};
 use crate::{About, Durability, Opened, Url};
 
@@ -42,9 +44,19 @@ struct KafkaLog {
     topic: String,
     partitions: u32,
     timeout: Duration,
-    producer: Mutex<FutureProducer>,
+    producer: Mutex<FutureProducer<Trouble>>,
     admin: AdminClient<DefaultClientContext>,
     readers: Arc<Vec<Mutex<Reader>>>,
+}
+
+/// What the client said of its last trouble. Errors say only that there is some.
+#[derive(Clone, Default)]
+struct Trouble(Arc<Mutex<String>>);
+
+impl ClientContext for Trouble {
+    fn error(&self, _: KafkaError, reason: &str) {
+        reason.clone_into(&mut lock(&self.0));
+    }
 }
 
 struct Reader {
@@ -76,6 +88,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 fn configuration(url: &Url) -> Result<ClientConfig> {
     let timeout = url.timeout()?.as_millis();
+    let access = Access::of(url, Convention::default())?;
     let mut config = ClientConfig::new();
     config
         .set("bootstrap.servers", url.hosts_with_port(9092).join(","))
@@ -84,18 +97,84 @@ fn configuration(url: &Url) -> Result<ClientConfig> {
         .set("socket.keepalive.enable", "true")
         .set("reconnect.backoff.max.ms", "1000")
         .set("message.max.bytes", (2 * MESSAGE_BYTES_MAX).to_string());
-    if url.tls()? {
-        // Its client has TLS with OpenSSL only, which nothing else here needs.
-        return Err(Error::Invalid(format!("{url}: this build's client of Kafka has no TLS")));
+    if let Some(file) = url.parameter("config") {
+        for (name, value) in properties(file)? {
+            config.set(name, value);
+        }
     }
-    if let Some((user, password)) = url.credentials() {
-        config.set("security.protocol", "sasl_plaintext").set("sasl.mechanisms", "PLAIN");
+    let security = match (&access.tls, &access.credentials) {
+        (None, None) => None,
+        (None, Some(_)) => Some("sasl_plaintext"),
+        (Some(_), None) => Some("ssl"),
+        (Some(_), Some(_)) => Some("sasl_ssl"),
+    };
+    if let Some(security) = security {
+        config.set("security.protocol", security);
+    }
+    if let Some((user, password)) = access.credentials {
+        config.set("sasl.mechanisms", url.parameter("sasl").unwrap_or("PLAIN"));
         config.set("sasl.username", user).set("sasl.password", password);
+    }
+    if let Some(files) = access.tls {
+        let mut set = |name: &str, file: &Path| {
+            let no_text = || Error::Invalid(format!("{url}: {} is no text", file.display()));
+            config.set(name, file.to_str().ok_or_else(no_text)?);
+            Ok::<_, Error>(())
+        };
+        if let Some(authority) = &files.authority {
+            set("ssl.ca.location", authority)?;
+        }
+        if let Some((cert, key)) = &files.identity {
+            set("ssl.certificate.location", cert)?;
+            set("ssl.key.location", key)?;
+        }
+    }
+    let security = config.get("security.protocol").unwrap_or_default().to_ascii_lowercase();
+    if security.ends_with("ssl") && !cfg!(feature = "kafka-tls") {
+        return Err(Error::Invalid(format!(
+            "{url}: this build lacks TLS for Kafka; rebuild with --features kafka-tls"
+        )));
     }
     Ok(config)
 }
 
-fn producer(config: &ClientConfig, timeout: Duration) -> Result<FutureProducer, KafkaError> {
+/// Settings of the client in a file, a `name=value` in each line, as Kafka's own tools and kcat have them: who we are and whom we
+/// trust, and nothing else. What they are set to may be a secret, and is not repeated.
+fn properties(file: &str) -> Result<Vec<(String, String)>> {
+    let invalid = |why: String| Error::Invalid(format!("settings of Kafka's client in {file}: {why}"));
+    let text = std::fs::read_to_string(file).map_err(|error| invalid(error.to_string()))?;
+    let mut settings = Vec::new();
+    for (number, line) in text.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (name, value) = line.split_once('=').ok_or_else(|| invalid(format!("line {number} has no =")))?;
+        let name = name.trim();
+        if name != "security.protocol" && !name.starts_with("sasl.") && !name.starts_with("ssl.") {
+            return Err(invalid(format!(
+                "line {number} is not about security.protocol, sasl.* or ssl.*; the rest is up to Umbel"
+            )));
+        }
+        settings.push((name.to_owned(), value.trim().to_owned()));
+    }
+    Ok(settings)
+}
+
+/// Why there is no client with these settings, without what they are set to.
+fn refused(url: &Url, error: &KafkaError) -> Error {
+    match error {
+        KafkaError::ClientConfig(_, _, name, _) => {
+            Error::Invalid(format!("cannot open {url}: its client does not take what {name} is set to"))
+        }
+        error => Error::Invalid(format!("cannot open {url}: {error}")),
+    }
+}
+
+fn producer(
+    config: &ClientConfig,
+    timeout: Duration,
+    trouble: Trouble,
+) -> Result<FutureProducer<Trouble>, KafkaError> {
     config
         .clone()
         .set("enable.idempotence", "true")
@@ -103,7 +182,7 @@ fn producer(config: &ClientConfig, timeout: Duration) -> Result<FutureProducer, 
         .set("compression.type", "lz4")
         .set("linger.ms", "0")
         .set("message.timeout.ms", timeout.as_millis().to_string())
-        .create()
+        .create_with_context(trouble)
 }
 
 fn consumer(config: &ClientConfig) -> Result<BaseConsumer, KafkaError> {
@@ -121,20 +200,23 @@ fn consumer(config: &ClientConfig) -> Result<BaseConsumer, KafkaError> {
         .create()
 }
 
-/// Opens `kafka://user:password@host:port,host:port/topic?partitions=256&replicas=3`.
+/// Opens `kafka://user:password@host:port,host:port/topic?partitions=256&replicas=3&tls=true&sasl=SCRAM-SHA-512`; `config` may name
+/// a file with more.
 pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
-    url.allow(&["partitions", "replicas", "timeout_ms", "tls"])?;
+    url.allow(&["ca", "cert", "config", "key", "partitions", "replicas", "sasl", "timeout_ms", "tls"])?;
     let timeout = url.timeout()?;
     let topic = url.path_or("umbel");
     let config = configuration(url)?;
     let doing = format!("cannot open {url}");
-    let invalid = |error: KafkaError| Error::Invalid(format!("cannot open {url}: {error}"));
+    let invalid = |error: KafkaError| refused(url, &error);
     let admin: AdminClient<_> = config.create().map_err(invalid)?;
     let readers: Result<Vec<_>, _> =
         (0..READERS).map(|_| Ok(Mutex::new(Reader { consumer: consumer(&config)?, next: None }))).collect();
     let readers = Arc::new(readers.map_err(invalid)?);
+    let trouble = Trouble::default();
+    let producer = producer(&config, timeout, trouble.clone()).map_err(invalid)?;
     let wanted = url.partitions()?;
-    let mut found = count(&readers, &topic, timeout).await?;
+    let mut found = count(&producer, &trouble, &topic, timeout).await?;
     if found == 0 {
         let partitions = wanted.unwrap_or(PARTITIONS) as i32;
         let replicas = url.number("replicas", 1, 15)?.map_or(-1, |replicas| replicas as i32);
@@ -156,7 +238,7 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         let end = Instant::now() + timeout;
         while found == 0 && Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            found = count(&readers, &topic, timeout).await?;
+            found = count(&producer, &trouble, &topic, timeout).await?;
         }
         if found == 0 {
             return Err(Error::Retry(format!("{doing}: the topic was made, but is not seen yet")));
@@ -166,18 +248,26 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         return Err(Error::Invalid(format!("the log at {url} has {found} partitions")));
     }
     let about = about(url, &admin, &topic, timeout).await?;
-    let producer = Mutex::new(producer(&config, timeout).map_err(invalid)?);
+    let producer = Mutex::new(producer);
     let log = KafkaLog { config, topic, partitions: found, timeout, producer, admin, readers };
     Ok(Opened { plane: Arc::new(log), about })
 }
 
 /// How many partitions a topic has; none if there is no such topic.
-async fn count(readers: &Arc<Vec<Mutex<Reader>>>, topic: &str, timeout: Duration) -> Result<u32> {
-    let (readers, topic) = (Arc::clone(readers), topic.to_owned());
+async fn count(
+    producer: &FutureProducer<Trouble>,
+    trouble: &Trouble,
+    topic: &str,
+    timeout: Duration,
+) -> Result<u32> {
+    let (producer, trouble, topic) = (producer.clone(), trouble.clone(), topic.to_owned());
     blocking(move || {
-        let Some(reader) = readers.first() else { return Ok(0) };
-        let metadata = lock(reader).consumer.fetch_metadata(Some(&topic), timeout);
-        let metadata = metadata.map_err(|error| failed("cannot read what topics there are", &error))?;
+        let metadata = producer.client().fetch_metadata(Some(&topic), timeout);
+        let metadata = metadata.map_err(|error| {
+            let trouble = lock(&trouble.0);
+            let colon = if trouble.is_empty() { "" } else { ": " };
+            Error::Retry(format!("cannot read what topics there are: {error}{colon}{trouble}"))
+        })?;
         Ok(metadata.topics().first().map_or(0, |topic| topic.partitions().len() as u32))
     })
     .await
@@ -261,10 +351,10 @@ impl KafkaLog {
     }
 
     /// The producer, and another one if it cannot go on.
-    fn producer(&self) -> Result<FutureProducer> {
+    fn producer(&self) -> Result<FutureProducer<Trouble>> {
         let mut current = lock(&self.producer);
         if current.client().fatal_error().is_some() {
-            let again = producer(&self.config, self.timeout);
+            let again = producer(&self.config, self.timeout, Trouble::default());
             *current = again.map_err(|error| failed("cannot make another producer", &error))?;
         }
         Ok(current.clone())

@@ -13,6 +13,15 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
 mod about;
+#[cfg(any(
+    feature = "etcd",
+    feature = "kafka",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod access;
 mod anywhere;
 #[cfg(feature = "cloud")]
 mod cloud;

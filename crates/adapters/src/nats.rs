@@ -12,20 +12,35 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use umbel_core::limits::ENTRY_BYTES_MAX;
 use umbel_core::log::{Bounds, Log, Record, check_entries};
 use umbel_core::{Error, Position, Result};
 
+use crate::access::{Access, Convention};
 use crate::pack::{self, pack, unpack};
 use crate::{About, Durability, Opened, Url};
+
+/// What NATS's own command is told by.
+const NATS: Convention = Convention {
+    ca: "NATS_CA",
+    cert: "NATS_CERT",
+    key: "NATS_KEY",
+    user: "NATS_USER",
+    password: "NATS_PASSWORD",
+};
+/// The same for the file that has everything.
+const NATS_CREDS: &str = "NATS_CREDS";
 
 const PARTITIONS: u32 = 16;
 /// Messages that are asked for at a time.
 const READS: usize = 16;
 /// How often NATS syncs if nobody told it otherwise.
 const SYNC: Duration = Duration::from_secs(120);
+/// Most that is read of what a monitor says.
+const MONITOR_BYTES_MAX: u64 = 1 << 20;
 /// What the description of a stream begins with.
 const DESCRIPTION: &str = "log of Umbel, partitions: ";
 
@@ -53,6 +68,7 @@ impl fmt::Debug for NatsLog {
 }
 
 async fn connect(url: &Url, time: Duration) -> Result<Client> {
+    let access = Access::of(url, NATS)?;
     let mut options = ConnectOptions::new()
         .connection_timeout(time)
         .request_timeout(Some(time))
@@ -61,7 +77,16 @@ async fn connect(url: &Url, time: Duration) -> Result<Client> {
         // It stays with the hosts that were named: others may not be reached from here.
         .ignore_discovered_servers()
         .name("umbel");
-    if let Some(file) = url.parameter("credentials") {
+    if let Some(files) = access.tls {
+        if let Some(authority) = files.authority {
+            options = options.add_root_certificates(authority);
+        }
+        if let Some((cert, key)) = files.identity {
+            options = options.add_client_certificate(cert, key);
+        }
+    }
+    let file = url.parameter("credentials").map(str::to_owned).or_else(|| std::env::var(NATS_CREDS).ok());
+    if let Some(file) = file.filter(|file| !file.is_empty()) {
         let read = std::fs::read_to_string(file);
         let text =
             read.map_err(|error| Error::Invalid(format!("cannot read the credentials of {url}: {error}")))?;
@@ -69,9 +94,9 @@ async fn connect(url: &Url, time: Duration) -> Result<Client> {
         options =
             loaded.map_err(|_| Error::Invalid(format!("the file of credentials of {url} holds none")))?;
     }
-    match url.credentials() {
-        Some((token, "")) => options = options.token(token.to_owned()),
-        Some((user, password)) => options = options.user_and_password(user.to_owned(), password.to_owned()),
+    match access.credentials {
+        Some((token, password)) if password.is_empty() => options = options.token(token),
+        Some((user, password)) => options = options.user_and_password(user, password),
         None => {}
     }
     let hosts: Vec<_> = url.hosts_with_port(4222).iter().map(|host| format!("nats://{host}")).collect();
@@ -85,9 +110,20 @@ async fn connect(url: &Url, time: Duration) -> Result<Client> {
     })
 }
 
-/// Opens `nats://user:password@host:port,host:port/name?partitions=16&replicas=3`; `credentials` may name a file.
+/// Opens `nats://user:password@host:port,host:port/name?partitions=16&replicas=3`; `credentials` may name a file, `monitor` the port
+/// on which the server says how it is set up.
 pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
-    url.allow(&["credentials", "partitions", "replicas", "timeout_ms", "tls"])?;
+    url.allow(&[
+        "ca",
+        "cert",
+        "credentials",
+        "key",
+        "monitor",
+        "partitions",
+        "replicas",
+        "timeout_ms",
+        "tls",
+    ])?;
     let name = url.path_or("umbel");
     if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
         return Err(Error::Invalid(format!("{url}: a stream's name has letters, digits, - and _ only")));
@@ -114,18 +150,53 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         let stream = stream.map_err(|error| Error::Retry(format!("cannot open {url}: {error}")))?;
         streams.push(Partition { stream, sending: Mutex::default() });
     }
-    let about = About {
-        engine: "NATS JetStream",
-        version: info.version.clone(),
-        durability: if replicas > 1 {
-            Durability::Replicated(replicas as u32)
-        } else {
-            Durability::Window(SYNC)
+    let (sync, lacks) = match url.number("monitor", 1, u64::from(u16::MAX))? {
+        None => (
+            Some(SYNC),
+            "whether it syncs every write it tells its monitor only: name its port, monitor=8222".into(),
+        ),
+        Some(port) => match syncs(url, port as u16, timeout).await {
+            Ok(None) => (None, String::new()),
+            Ok(Some(time)) => (Some(time), "`sync_interval: always` is not set".into()),
+            Err(why) => (Some(SYNC), format!("its monitor does not say whether it syncs every write: {why}")),
         },
-        lacks: "it syncs every write only with `sync_interval: always`, which it does not tell".into(),
     };
+    let durability = match sync {
+        None => Durability::Synced,
+        Some(_) if replicas > 1 => Durability::Replicated(replicas as u32),
+        Some(time) => Durability::Window(time),
+    };
+    let about = About { engine: "NATS JetStream", version: info.version.clone(), durability, lacks };
     let log = NatsLog { context, name, partitions: streams, message_bytes_max: info.max_payload, timeout };
     Ok(Opened { plane: Arc::new(log), about })
+}
+
+/// How long what is acknowledged may wait for the disk, as the monitors of the servers say; nothing if it does not wait. The laziest
+/// of them counts.
+async fn syncs(url: &Url, port: u16, time: Duration) -> Result<Option<Duration>, String> {
+    let mut longest = None;
+    for host in url.hosts_with_port(port) {
+        let name = host.rsplit_once(':').map_or(&*host, |(name, _)| name);
+        let asked = timeout(time, ask_monitor(name, port)).await;
+        let said = asked.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
+        let config = &said["jetstream"]["config"];
+        if config["sync_always"] != true {
+            let nanos = config["sync_interval"].as_u64();
+            longest = longest.max(Some(nanos.map_or(SYNC, Duration::from_nanos)));
+        }
+    }
+    Ok(longest)
+}
+
+/// What a server's monitor says of it.
+async fn ask_monitor(host: &str, port: u16) -> std::io::Result<serde_json::Value> {
+    let mut socket = tokio::net::TcpStream::connect((host, port)).await?;
+    let request = format!("GET /varz HTTP/1.0\r\nHost: {host}:{port}\r\n\r\n");
+    socket.write_all(request.as_bytes()).await?;
+    let mut said = Vec::new();
+    socket.take(MONITOR_BYTES_MAX).read_to_end(&mut said).await?;
+    let body = said.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |head| head + 4);
+    Ok(serde_json::from_slice(&said[body..])?)
 }
 
 fn stream_name(name: &str, partition: u32) -> String {

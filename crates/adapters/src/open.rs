@@ -9,8 +9,22 @@ use object_store::ObjectStore;
 use crate::anywhere::Anywhere;
 use crate::{Opened, Url};
 
+/// All of TLS here is ring's, but for Kafka's: clients that ask the process get it. If a provider was chosen before, that one stays.
+fn choose_ring() {
+    #[cfg(any(
+        feature = "cloud",
+        feature = "etcd",
+        feature = "nats",
+        feature = "rabbitmq",
+        feature = "redis",
+        feature = "zookeeper-tls"
+    ))]
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// Opens the log that a URL names, say `kafka://h1,h2/topic?partitions=256`.
 pub async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
+    choose_ring();
     let opened: Opened<dyn Log> = match url.scheme() {
         #[cfg(feature = "kafka")]
         "kafka" => crate::kafka::open_log(url).await,
@@ -27,6 +41,7 @@ pub async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
 
 /// Opens the object store that a URL names, say `s3://bucket/prefix` or `file:///folder`.
 pub async fn open_blobs(url: &Url) -> Result<Opened<dyn ObjectStore>> {
+    choose_ring();
     let opened: Opened<dyn ObjectStore> = match url.scheme() {
         "file" => crate::folder::open_blobs(url),
         #[cfg(feature = "s3")]
@@ -44,6 +59,7 @@ pub async fn open_blobs(url: &Url) -> Result<Opened<dyn ObjectStore>> {
 
 /// Opens the registry that a URL names, say `etcd://h1,h2/umbel`.
 pub async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
+    choose_ring();
     let opened: Opened<dyn Registry> = match url.scheme() {
         #[cfg(feature = "etcd")]
         "etcd" => crate::etcd::open_registry(url).await,

@@ -94,27 +94,34 @@ async fn try_log(log: &dyn Log, trial: &mut Trial) -> Result<()> {
 }
 
 async fn try_blobs(blobs: &dyn ObjectStore, trial: &mut Trial) -> Result<()> {
-    let failed = |error: StoreError| Error::Retry(error.to_string());
     let place = Path::from(NAME);
-    let create = || PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     // One that was interrupted left it.
     match blobs.delete(&place).await {
         Ok(()) | Err(StoreError::NotFound { .. }) => trial.holds("delete"),
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(Error::Retry(error.to_string())),
     }
-    blobs.put_opts(&place, NAME.into(), create()).await.map_err(failed)?;
+    let tried = try_object(blobs, &place, trial).await;
+    // Nothing of it stays, whatever came of it.
+    let deleted = blobs.delete(&place).await.map_err(|error| Error::Retry(error.to_string()));
+    tried.and(deleted)
+}
+
+async fn try_object(blobs: &dyn ObjectStore, place: &Path, trial: &mut Trial) -> Result<()> {
+    let failed = |error: StoreError| Error::Retry(error.to_string());
+    let create = || PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    blobs.put_opts(place, NAME.into(), create()).await.map_err(failed)?;
     trial.holds("put");
-    let again = blobs.put_opts(&place, "another".into(), create()).await;
+    let again = blobs.put_opts(place, "another".into(), create()).await;
     if !matches!(again, Err(StoreError::AlreadyExists { .. })) {
         return Err(Error::Invalid("an object was made twice: there are no conditional puts".into()));
     }
     trial.holds("conditional put");
-    let read = blobs.get(&place).await.map_err(failed)?.bytes().await.map_err(failed)?;
+    let read = blobs.get(place).await.map_err(failed)?.bytes().await.map_err(failed)?;
     if read != NAME {
         return Err(Error::Invalid("an object reads otherwise than it was written".into()));
     }
     trial.holds("read");
-    blobs.delete(&place).await.map_err(failed)
+    Ok(())
 }
 
 async fn try_registry(registry: &dyn Registry, trial: &mut Trial) -> Result<()> {

@@ -14,20 +14,24 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use lapin::options::QueueDeclareOptions;
+use lapin::tcp::{OwnedIdentity, OwnedTLSConfig};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
-use lapin::{Connection, ConnectionProperties};
+use lapin::{Connection, ConnectionProperties, DefaultConnectionBuilder, ErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use umbel_core::limits::ENTRY_BYTES_MAX;
 use umbel_core::log::{Bounds, Log, Record, check_entries};
 use umbel_core::{Error, Position, Result};
 
+use crate::access::{Access, Convention, Tls};
 use crate::pack::{self, pack, unpack};
 use crate::{About, Durability, Opened, Url};
 use follower::{Follower, From, Kind, consume, failed, place_of};
 
 const PARTITIONS: u32 = 16;
+/// What AMQP calls it: PRECONDITION_FAILED, NOT_IMPLEMENTED, INTERNAL_ERROR.
+const NO_STREAMS: [u16; 3] = [406, 540, 541];
 /// How long a system takes to write what RabbitMQ leaves to it.
 const WRITEBACK: Duration = Duration::from_secs(30);
 
@@ -36,9 +40,11 @@ const WRITEBACK: Duration = Duration::from_secs(30);
 /// A batch is one message as far as it fits; one that does not may have entries of others between its messages. What others append
 /// is seen when the follower has read it; `bounds` puts a mark into the stream and waits for it, and so sees all that was there.
 ///
-/// AMQP cannot cut the beginning off a stream: `trim` keeps everything, and the disk fills until a retention is set.
+/// AMQP cannot cut the beginning off a stream: `trim` keeps everything. What a retention of RabbitMQ's own takes away is seen, and an
+/// engine that needed it says so.
 struct RabbitLog {
     uri: AMQPUri,
+    tls: Option<Tls>,
     name: String,
     partitions: u32,
     timeout: Duration,
@@ -60,18 +66,20 @@ impl fmt::Debug for RabbitLog {
 
 /// Opens `rabbitmq://user:password@host:port/name?partitions=16&vhost=/`.
 pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
-    url.allow(&["partitions", "timeout_ms", "tls", "vhost"])?;
-    let hosts = url.hosts_with_port(5672);
+    url.allow(&["ca", "cert", "key", "partitions", "timeout_ms", "tls", "vhost"])?;
+    // Its tools read files of their own, which no client does.
+    let access = Access::of(url, Convention::default())?;
+    let hosts = url.hosts_with_port(if access.tls.is_some() { 5671 } else { 5672 });
     let [host] = &hosts[..] else {
         return Err(Error::Invalid(format!("{url} names {} hosts; a RabbitMQ is one", hosts.len())));
     };
     let (host, port) = host.rsplit_once(':').unwrap_or((host, "5672"));
-    let (username, password) = url.credentials().unwrap_or(("guest", "guest"));
+    let (username, password) = access.credentials.unwrap_or_else(|| ("guest".into(), "guest".into()));
     let timeout = url.timeout()?;
     let uri = AMQPUri {
-        scheme: if url.tls()? { AMQPScheme::AMQPS } else { AMQPScheme::AMQP },
+        scheme: if access.tls.is_some() { AMQPScheme::AMQPS } else { AMQPScheme::AMQP },
         authority: AMQPAuthority {
-            userinfo: AMQPUserInfo { username: username.to_owned(), password: password.to_owned() },
+            userinfo: AMQPUserInfo { username, password },
             host: host.to_owned(),
             port: port.parse().map_err(|_| Error::Invalid(format!("{url} has no port that is a number")))?,
         },
@@ -83,7 +91,7 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         },
     };
     let name = url.path_or("umbel");
-    let mut log = RabbitLog { uri, name, partitions: 0, timeout, session: Mutex::default() };
+    let mut log = RabbitLog { uri, tls: access.tls, name, partitions: 0, timeout, session: Mutex::default() };
     log.partitions = log.agree(url.partitions()?.unwrap_or(PARTITIONS)).await?;
     if url.partitions()?.is_some_and(|wanted| wanted != log.partitions) {
         return Err(Error::Invalid(format!("the log at {url} has {} partitions", log.partitions)));
@@ -92,7 +100,9 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         engine: "RabbitMQ streams",
         version: String::new(),
         durability: Durability::Window(WRITEBACK),
-        lacks: "it leaves it to the system when to write, and streams cannot be trimmed over AMQP".into(),
+        lacks: "it leaves it to the system when to write; streams cannot be trimmed over AMQP, so a policy has to \
+                (max-length-bytes)"
+            .into(),
     };
     Ok(Opened { plane: Arc::new(log), about })
 }
@@ -125,8 +135,17 @@ impl RabbitLog {
             return Ok(Arc::clone(session));
         }
         let properties = ConnectionProperties::default().with_connection_name("umbel".into());
-        let connecting = Connection::connect_uri(self.uri.clone(), properties);
-        let connection = self.within("cannot connect to RabbitMQ", connecting).await?;
+        let mut files = OwnedTLSConfig::default();
+        if let Some(tls) = &self.tls {
+            files.cert_chain = tls.authority_pem()?;
+            let identity = tls.identity_pem()?;
+            files.identity = identity
+                .map(|(cert, key)| OwnedIdentity::PKCS8 { pem: cert.into_bytes(), key: key.into_bytes() });
+        }
+        let doing = "cannot connect to RabbitMQ";
+        let builder = DefaultConnectionBuilder::new().map_err(|error| failed(doing, &error))?;
+        let builder = builder.with_uri(self.uri.clone()).with_properties(properties).with_tls_config(files);
+        let connection = self.within(doing, builder.connect()).await?;
         Ok(Arc::clone(session.insert(Arc::new(Session { connection, followers: Mutex::default() }))))
     }
 
@@ -154,7 +173,12 @@ impl RabbitLog {
             channel.queue_declare(queue.into(), QueueDeclareOptions::durable(), arguments).await?;
             channel.close(200, "done".into()).await
         };
-        self.within("cannot make a stream", declare).await?;
+        let doing = "cannot make a stream";
+        match timeout(self.timeout, declare).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(not_made(queue, &error)),
+            Err(_) => return Err(Error::Retry(format!("{doing}: RabbitMQ did not answer in time"))),
+        }
         let follower = timeout(self.timeout, Follower::start(&session.connection, queue)).await;
         let follower =
             follower.map_err(|_| Error::Retry(format!("cannot follow {queue}: no answer in time")))??;
@@ -257,6 +281,19 @@ impl RabbitLog {
     }
 }
 
+/// Why there is no stream. A server that does not know what one is refuses its arguments.
+fn not_made(queue: &str, error: &lapin::Error) -> Error {
+    match error.kind() {
+        ErrorKind::ProtocolError(why) if why.get_message().as_str().contains("inequivalent arg") => {
+            Error::Invalid(format!("RabbitMQ has a queue {queue} that is no stream"))
+        }
+        ErrorKind::ProtocolError(why) if NO_STREAMS.contains(&why.get_id()) => Error::Invalid(format!(
+            "this RabbitMQ has no streams: it is older than 3.9, or its feature flag stream_queue is off ({why})"
+        )),
+        _ => failed("cannot make a stream", error),
+    }
+}
+
 #[async_trait]
 impl Log for RabbitLog {
     fn partitions(&self) -> u32 {
@@ -282,9 +319,19 @@ impl Log for RabbitLog {
 
     async fn bounds(&self, partition: u32) -> Result<Bounds> {
         let queue = self.queue(partition)?;
-        self.with(&queue, async |_, follower| {
+        self.with(&queue, async |session, follower| {
+            // With it the stream has a message at least.
             follower.mark().await?;
-            Ok(Bounds { oldest: Position::START, tail: pack::behind(follower.tail()) })
+            let (channel, mut consumer) = consume(&session.connection, &queue, From::First).await?;
+            let first = match consumer.next().await {
+                Some(Ok(first)) => place_of(&first)?,
+                Some(Err(error)) => return Err(failed("cannot read the bounds", &error)),
+                None => return Err(Error::Retry("cannot read the bounds: the connection was lost".into())),
+            };
+            // What is left of it is not waited for.
+            let _ = channel.close(200, "done".into()).await;
+            let tail = pack::behind(follower.tail());
+            Ok(Bounds { oldest: pack::behind(first - 1).min(tail), tail })
         })
         .await
     }

@@ -9,17 +9,21 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, FromRedisValue, RedisError, Script,
-    ScriptInvocation,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ErrorKind, FromRedisValue, RedisError,
+    Script, ScriptInvocation, TlsCertificates,
 };
 use tokio::sync::Mutex;
 use umbel_core::{Error, Result};
 
+use crate::access::{Access, Convention};
 use crate::{About, Durability, Url};
 
 pub(crate) use blobs::open as open_blobs;
 pub(crate) use log::open as open_log;
 pub(crate) use registry::open as open_registry;
+
+/// What redis-cli is told by.
+const REDIS_CLI: Convention = Convention { ca: "", cert: "", key: "", user: "", password: "REDISCLI_AUTH" };
 
 /// A connection that is made again when it was lost. Requests are not: only who asked knows whether that is harmless.
 struct Connection {
@@ -45,13 +49,14 @@ impl Connection {
         let (host, port) = host.rsplit_once(':').unwrap_or((host, "6379"));
         let port = port.parse().map_err(|_| Error::Invalid(format!("{url} has no port that is a number")))?;
         let host = host.to_owned();
-        let address = if url.tls()? {
+        let access = Access::of(url, REDIS_CLI)?;
+        let address = if access.tls.is_some() {
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
         } else {
             ConnectionAddr::Tcp(host, port)
         };
         let mut settings = redis::RedisConnectionInfo::default();
-        if let Some((user, password)) = url.credentials() {
+        if let Some((user, password)) = access.credentials {
             settings = settings.set_password(password);
             // Without a user it is the password of the default one, as in Redis's own URLs.
             if !user.is_empty() {
@@ -59,7 +64,20 @@ impl Connection {
             }
         }
         let info = redis::IntoConnectionInfo::into_connection_info(address).map_err(invalid)?;
-        let client = Client::open(info.set_redis_settings(settings)).map_err(invalid)?;
+        let info = info.set_redis_settings(settings);
+        let client = match access.tls {
+            None => Client::open(info),
+            Some(files) => {
+                let identity = files.identity_pem()?;
+                let client_tls = identity.map(|(cert, key)| ClientTlsConfig {
+                    client_cert: cert.into_bytes(),
+                    client_key: key.into_bytes(),
+                });
+                let root_cert = files.authority_pem()?.map(String::into_bytes);
+                Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
+            }
+        };
+        let client = client.map_err(invalid)?;
         Ok(Self { client, timeout: url.timeout()?, current: Mutex::default() })
     }
 

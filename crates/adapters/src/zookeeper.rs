@@ -1,5 +1,11 @@
 //! The registry in ZooKeeper: a node for each name, and one that every change goes through.
 
+#[cfg(not(feature = "zookeeper-tls"))]
+#[path = "zookeeper/insecure.rs"]
+mod secure;
+#[cfg(feature = "zookeeper-tls")]
+mod secure;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +23,7 @@ use zookeeper_client::{
     Acls, Client, CreateMode, CreateOptions, Error as ZkError, MultiWriteError, MultiWriteResult, Stat,
 };
 
+use crate::access::{Access, Convention, Tls};
 use crate::{About, Durability, Opened, Url};
 
 /// How often a change is tried again because another one came between.
@@ -42,6 +49,7 @@ const SESSION: Duration = Duration::from_secs(10);
 struct ZookeeperRegistry {
     cluster: String,
     login: Option<Vec<u8>>,
+    tls: Option<Tls>,
     guard: String,
     names: String,
     timeout: Duration,
@@ -70,14 +78,18 @@ impl fmt::Debug for ZookeeperRegistry {
     }
 }
 
-/// Opens `zookeeper://user:password@host:port,host:port/path`.
+/// Opens `zookeeper://user:password@host:port,host:port/path?tls=true&ca=file&cert=file&key=file`.
 pub(crate) async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
-    url.allow(&["timeout_ms"])?;
+    url.allow(&["ca", "cert", "key", "timeout_ms", "tls"])?;
+    // Its tools have properties of Java's, which no other client reads.
+    let access = Access::of(url, Convention::default())?;
     let root = format!("/{}", url.path_or("umbel"));
-    let hosts = url.hosts_with_port(2181);
+    let hosts = url.hosts_with_port(if access.tls.is_some() { 2281 } else { 2181 });
+    secure::check(url, &hosts, access.tls.as_ref())?;
     let registry = ZookeeperRegistry {
         cluster: hosts.join(","),
-        login: url.credentials().map(|(user, password)| format!("{user}:{password}").into_bytes()),
+        login: access.credentials.map(|(user, password)| format!("{user}:{password}").into_bytes()),
+        tls: access.tls,
         guard: format!("{root}/guard"),
         names: format!("{root}/names"),
         timeout: url.timeout()?,
@@ -96,7 +108,8 @@ pub(crate) async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
     };
     registry.within(&doing, made).await?;
     let mut version = String::new();
-    for host in &hosts {
+    // On a port with TLS there are no commands of four letters without it.
+    for host in hosts.iter().filter(|_| registry.tls.is_none()) {
         version = timeout(Duration::from_secs(2), ask_version(host)).await.ok().flatten().unwrap_or_default();
         if !version.is_empty() {
             break;
@@ -177,6 +190,9 @@ impl ZookeeperRegistry {
             .with_fail_eagerly();
         if let Some(login) = &self.login {
             connector = connector.with_auth("digest", login);
+        }
+        if let Some(files) = &self.tls {
+            return secure::connect(self, connector, files).await;
         }
         self.within("cannot connect to ZooKeeper", connector.connect(&self.cluster)).await
     }

@@ -65,6 +65,8 @@ pub(super) fn place_of(delivery: &Delivery) -> Result<u64> {
 /// Where reading begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum From {
+    /// With the oldest that is there, and one message at a time: who wants to know which that is needs no more.
+    First,
     /// With what came last, and perhaps a little before.
     Last,
     /// With the message of this offset.
@@ -76,8 +78,10 @@ pub(super) async fn consume(connection: &Connection, queue: &str, from: From) ->
     let doing = "cannot read a stream";
     let begin = async {
         let channel = connection.create_channel().await?;
-        channel.basic_qos(AHEAD, BasicQosOptions::default()).await?;
+        let ahead = if matches!(from, From::First) { 1 } else { AHEAD };
+        channel.basic_qos(ahead, BasicQosOptions::default()).await?;
         let from = match from {
+            From::First => AMQPValue::LongString("first".into()),
             From::Last => AMQPValue::LongString("last".into()),
             From::Offset(offset) => AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX)),
         };

@@ -1,6 +1,7 @@
 //! Real servers, as `cargo xtask services` left them: found, stopped, paused and started again.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
+pub(crate) mod own;
 pub(crate) mod proxy;
 
 use std::net::TcpStream;
@@ -68,6 +69,22 @@ impl Service {
             .status();
         assert!(made.unwrap().success(), "{} makes no bucket", self.name);
         format!("s3://{bucket}/some/prefix?region=us-east-1&endpoint=http://{address}")
+    }
+
+    /// Tells RabbitMQ something by its own command.
+    pub(crate) fn control_rabbitmq(&self, words: &[&str]) {
+        let script = self.read("serve");
+        let exports: Vec<_> = script.lines().filter(|line| line.starts_with("export ")).collect();
+        let told = Command::new("sh")
+            .args([
+                "-c",
+                &format!("{}\nexec /usr/lib/rabbitmq/bin/rabbitmqctl \"$@\"", exports.join("\n")),
+                "sh",
+            ])
+            .args(words)
+            .output()
+            .unwrap();
+        assert!(told.status.success(), "{words:?}: {}", String::from_utf8_lossy(&told.stderr));
     }
 
     fn signal(&self, signal: &str) {

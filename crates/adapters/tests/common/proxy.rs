@@ -1,4 +1,4 @@
-//! A TCP proxy that can be told to swallow answers, and to cut.
+//! A TCP proxy that can be told to swallow answers, to cut, and to let nobody through.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ pub(crate) struct Proxy {
 #[derive(Default)]
 struct State {
     swallows: AtomicBool,
+    is_closed: AtomicBool,
     cut: Notify,
 }
 
@@ -40,6 +41,17 @@ impl Proxy {
         self.state.swallows.store(true, Ordering::SeqCst);
     }
 
+    /// From now on nobody gets through: connections end, and new ones end at once.
+    pub(crate) fn close(&self) {
+        self.state.is_closed.store(true, Ordering::SeqCst);
+        self.state.cut.notify_waiters();
+    }
+
+    /// All is as it should be again.
+    pub(crate) fn open(&self) {
+        self.state.is_closed.store(false, Ordering::SeqCst);
+    }
+
     /// Ends all connections; new ones work as they should.
     pub(crate) fn cut(&self) {
         self.state.swallows.store(false, Ordering::SeqCst);
@@ -49,6 +61,9 @@ impl Proxy {
 
 async fn serve(client: TcpStream, server: String, state: Arc<State>) {
     let cut = state.cut.notified();
+    if state.is_closed.load(Ordering::SeqCst) {
+        return;
+    }
     let Ok(server) = TcpStream::connect(server).await else { return };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
