@@ -242,6 +242,113 @@ async fn pauses(service: &Service, length: Duration) {
     passed(service, "log", "pause", format!("{} s: {said}", length.as_secs()));
 }
 
+/// What tells a process of this test's that it is the producer that is to be paused.
+const PRODUCER: &str = "UMBEL_TEST_PRODUCER";
+
+/// Writes what is acknowledged to standard output, a line for each batch, until nobody reads it any more.
+async fn produce(url: &str) {
+    use std::io::Write;
+    let mut writer = Writer::new(open_log(url).await.unwrap().plane).await;
+    loop {
+        let first = writer.next;
+        writer.batch().await;
+        let position = *writer.acknowledged.keys().nth_back(BATCH as usize - 1).unwrap();
+        if writeln!(std::io::stdout(), "acknowledged|{first}|{}", position.number()).is_err() {
+            return;
+        }
+    }
+}
+
+/// A process that appends is paused for so long that everybody has given it up, while another one appends; then it goes on. Nothing
+/// that either was promised is lost or doubled.
+async fn paused_producer(service: &Service, test: &str, length: Duration) {
+    use std::io::{BufRead, BufReader};
+    let name = fresh("producer");
+    let url = format!(
+        "{}://{}{}/{name}?partitions=2&timeout_ms=3000",
+        service.name,
+        service.login(),
+        service.address()
+    );
+    let mut producer = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", test])
+        .env(PRODUCER, &url)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(producer.stdout.take().unwrap());
+    let acknowledged = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
+    let reader = std::thread::spawn({
+        let acknowledged = Arc::clone(&acknowledged);
+        move || {
+            for line in output.lines().map_while(Result::ok) {
+                // The harness writes into the first of them.
+                let Some((_, numbers)) = line.split_once("acknowledged|") else { continue };
+                let (first, position) = numbers.split_once('|').unwrap();
+                let (first, position): (u64, u128) = (first.parse().unwrap(), position.parse().unwrap());
+                acknowledged.lock().unwrap().insert(first, Position::from_number(position));
+            }
+        }
+    });
+    let count = || acknowledged.lock().unwrap().len();
+    let reaches = async |goal: usize| {
+        let end = Instant::now() + Duration::from_secs(60);
+        while count() < goal {
+            assert!(Instant::now() < end, "the producer does not go on after {} batches", count());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let signal = |signal: &str| {
+        let sent = std::process::Command::new("kill").args([signal, &producer.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+    };
+    reaches(40).await;
+    signal("-STOP");
+    let begin = Instant::now();
+    let log = open_log(&url).await.unwrap().plane;
+    // Another one goes on: keys of the same filter in a session of its own.
+    let other = |sequence: u64| {
+        let request = Request { session: SESSION + 1, sequence };
+        let operation = Operation::Add(vec![key(1_000_000 + sequence)]);
+        Entry { filter: FILTER, slot: SLOT, request, operation }.encode().unwrap()
+    };
+    let mut others = 0;
+    while begin.elapsed() < length {
+        others += 1;
+        log.append(0, vec![other(others)]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let before = count();
+    signal("-CONT");
+    reaches(before + 40).await;
+    producer.kill().unwrap();
+    producer.wait().unwrap();
+    reader.join().unwrap();
+
+    let read = at_last_read(&*log).await;
+    let found: BTreeMap<_, _> = read.iter().cloned().collect();
+    let acknowledged = std::mem::take(&mut *acknowledged.lock().unwrap());
+    for (first, position) in &acknowledged {
+        let entries: Vec<_> =
+            found.range(position..).map(|(_, entry)| entry.clone()).take(BATCH as usize).collect();
+        let batch: Vec<_> = (*first..first + BATCH).map(add).collect();
+        assert_eq!(entries, batch, "an acknowledged batch is not where it was said to be");
+    }
+    assert!(acknowledged.values().is_sorted(), "positions grow");
+    let mut state = State::new(SLOT, 1, Means::new(Budget::new(u64::MAX)));
+    for (position, entry) in &read {
+        let record = Record { position: *position, entry: entry.clone() };
+        state.apply_record(&record, &Archived::none()).unwrap();
+    }
+    let held = state.shard(FILTER).unwrap().projection().unwrap().counts().held;
+    let promised = acknowledged.len() as u64 * BATCH + others;
+    // It was killed at last: one batch may be in the log and not acknowledged.
+    assert!((promised..=promised + BATCH).contains(&held), "{held} keys, {promised} promised");
+    let (seconds, batches) = (length.as_secs(), acknowledged.len());
+    let said = format!("{seconds} s: {batches} batches and {others} of another one, {held} keys folded");
+    passed(service, "log", "paused producer", said);
+}
+
 /// The connection is cut after an append was sent and before it is answered.
 async fn cuts(service: &Service) {
     // Kafka's clients go to the address that the broker names. It has one that names a proxy in front of it.
@@ -276,6 +383,41 @@ async fn cuts(service: &Service) {
     // Kafka's client sends a batch again by itself, under the same number, and the broker takes it once.
     assert!(writer.failures >= 8 || service.name == "kafka", "an append without an answer did not fail");
     passed(service, "log", "cut before the answer", format!("8 cuts: {said}"));
+}
+
+/// RabbitMQ's own retention takes the beginning of a stream away: that is seen, and said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn rabbitmq_retention_is_seen() {
+    const BATCHES: u32 = 16;
+    let Some(service) = service("rabbitmq") else { return };
+    let name = fresh("retention");
+    let definition = r#"{"max-length-bytes": 2000000, "stream-max-segment-size-bytes": 1000000}"#;
+    service.control_rabbitmq(&[
+        "set_policy",
+        &name,
+        &format!("^{name}\\."),
+        definition,
+        "--apply-to",
+        "queues",
+    ]);
+    let log = open(&service, &service.address(), &name, "").await;
+    for number in 0..BATCHES {
+        log.append(0, vec![Bytes::from(vec![number as u8; 500_000])]).await.unwrap();
+    }
+    let bounds = log.bounds(0).await.unwrap();
+    assert!(bounds.oldest > Position::START && bounds.oldest < bounds.tail, "{bounds:?}");
+    let outcome = log.read(0, Position::START, 1).await;
+    assert!(matches!(outcome, Err(Error::Trimmed { oldest }) if oldest == bounds.oldest), "{outcome:?}");
+    let rest = suite::read_all(&*log, 0, bounds.oldest).await;
+    let last = rest.last().unwrap();
+    assert!(last.0 == bounds.tail && last.1[0] == BATCHES as u8 - 1);
+    assert!(rest.is_sorted_by(|one, other| one.1[0] + 1 == other.1[0]), "nothing is missing in between");
+    // Who comes later sees the same.
+    let again = open(&service, &service.address(), &name, "").await;
+    assert_eq!(again.bounds(0).await.unwrap(), bounds);
+    let row = format!("{} of {BATCHES} entries are left, and the rest is said to be trimmed", rest.len());
+    passed(&service, "log", "retention by policy", row);
 }
 
 /// A broker of three goes, while somebody writes, and then another one.
@@ -342,6 +484,17 @@ macro_rules! logs {
             async fn survives_a_long_pause() {
                 let Some(service) = service(stringify!($name)) else { return };
                 pauses(&service, Duration::from_secs(30)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[ignore = "needs real servers; `cargo xtask planes` starts them"]
+            async fn takes_back_a_paused_producer() {
+                if let Ok(url) = std::env::var(PRODUCER) {
+                    return produce(&url).await;
+                }
+                let Some(service) = service(stringify!($name)) else { return };
+                let test = concat!(stringify!($name), "::takes_back_a_paused_producer");
+                paused_producer(&service, test, Duration::from_secs(30)).await;
             }
         }
     )*};

@@ -2,39 +2,11 @@
 
 mod common;
 
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{fresh, passed, service};
+use common::{fresh, own, passed, service};
 use umbel_adapters::{Durability, Plane, Report, Url};
 use umbel_core::Error;
-
-/// A server of one test. It ends with it.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts a server on a port that is free, which stands in its arguments as `PORT`.
-fn start(program: &str, arguments: &[&str]) -> (Server, String) {
-    let port = (27_000..32_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
-    let arguments = arguments.iter().map(|argument| argument.replace("PORT", &port.to_string()));
-    let child =
-        Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let server = Server(child);
-    let address = format!("127.0.0.1:{port}");
-    let end = Instant::now() + Duration::from_secs(20);
-    while TcpStream::connect(&address).is_err() {
-        assert!(Instant::now() < end, "{program} does not start");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    (server, address)
-}
 
 async fn probe(plane: Plane, url: &str) -> Result<Report, Error> {
     umbel_adapters::probe(plane, &Url::parse(url)?).await
@@ -44,10 +16,8 @@ async fn probe(plane: Plane, url: &str) -> Result<Report, Error> {
 #[ignore = "needs real servers; `cargo xtask planes` starts them"]
 async fn redis_says_what_its_aof_is_worth() {
     let Some(service) = service("redis") else { return };
-    let folder = std::env::temp_dir();
-    let folder = folder.to_str().unwrap();
-    let bare = ["--port", "PORT", "--bind", "127.0.0.1", "--dir", folder, "--save", ""];
-    let (_server, address) = start("redis-server", &bare);
+    let server = own::start("exec redis-server --port {port} --bind 127.0.0.1 --dir {folder} --save ''", &[]);
+    let address = format!("127.0.0.1:{}", server.port);
     let url = format!("redis://:secret@{address}/probe");
     // A server without passwords refuses one.
     let refused = probe(Plane::Registry, &url).await.unwrap_err();
@@ -71,9 +41,55 @@ async fn redis_says_what_its_aof_is_worth() {
 async fn nats_without_jetstream_is_told() {
     let Some(service) = service("nats") else { return };
     let program = std::env::var("UMBEL_SERVICES").unwrap() + "/python/bin/nats-server";
-    let (_server, address) = start(&program, &["-a", "127.0.0.1", "-p", "PORT"]);
-    let url = format!("nats://{address}/probe?partitions=2&timeout_ms=2000");
+    let server = own::start(&format!("exec {program} -a 127.0.0.1 -p {{port}}"), &[]);
+    let url = format!("nats://127.0.0.1:{}/probe?partitions=2&timeout_ms=2000", server.port);
     let why = probe(Plane::Log, &url).await.unwrap_err().to_string();
     assert!(why.contains("no JetStream"), "{why}");
+    passed(&service, "log", "probe", format!("\"{why}\""));
+}
+
+/// What an acknowledgement is worth in NATS is known to its monitor alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn nats_says_when_it_syncs() {
+    let Some(service) = service("nats") else { return };
+    let program = std::env::var("UMBEL_SERVICES").unwrap() + "/python/bin/nats-server";
+    let script = format!("exec {program} -c {{folder}}/nats.conf");
+    let mut said = Vec::new();
+    for (sync, durability) in
+        [("always", Durability::Synced), ("\"45s\"", Durability::Window(Duration::from_secs(45)))]
+    {
+        let settings = format!(
+            "host: 127.0.0.1\nport: {{port}}\nhttp: 127.0.0.1:{{port1}}\n\
+             jetstream {{ store_dir: \"{{folder}}/data\", sync_interval: {sync} }}\n"
+        );
+        let server = own::start(&script, &[("nats.conf", &settings)]);
+        let url = format!("nats://127.0.0.1:{}/probe?partitions=2&timeout_ms=2000", server.port);
+        // Whoever does not know takes it for the worst.
+        let about = probe(Plane::Log, &url).await.unwrap().about;
+        assert_eq!(about.durability, Durability::Window(Duration::from_secs(120)), "{about}");
+        assert!(about.lacks.contains("monitor="), "{about}");
+        let about = probe(Plane::Log, &format!("{url}&monitor={}", server.port + 1)).await.unwrap().about;
+        assert_eq!(about.durability, durability, "{about}");
+        said.push(format!("\"{about}\""));
+        let about = probe(Plane::Log, &format!("{url}&monitor=1")).await.unwrap().about;
+        assert!(about.lacks.contains("its monitor does not say"), "{about}");
+    }
+    passed(&service, "log", "probe", said.join(", "));
+}
+
+/// A RabbitMQ whose streams are switched off, as they are in one that was older once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn rabbitmq_without_streams_is_told() {
+    let Some(service) = service("rabbitmq") else { return };
+    let script = own::rabbitmq("export RABBITMQ_FEATURE_FLAGS=quorum_queue");
+    let files = [("rabbitmq.conf", "listeners.tcp.1 = 127.0.0.1:{port}\n"), ("plugins", "[].\n")];
+    let server = own::start(&script, &files);
+    let url = format!("rabbitmq://127.0.0.1:{}/probe?partitions=2&timeout_ms=5000", server.port);
+    let error = probe(Plane::Log, &url).await.unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+    let why = error.to_string();
+    assert!(why.contains("has no streams"), "{why}");
     passed(&service, "log", "probe", format!("\"{why}\""));
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use common::proxy::Proxy;
 use common::{Service, elsewhere, fresh, passed, service};
 use umbel_adapters::{Url, open_registry};
 use umbel_core::Error;
@@ -13,7 +14,11 @@ use umbel_core::registry::lock::{self, Fence};
 use umbel_core::registry::{Change, Expected, Lease, Registry, suite};
 
 async fn open(service: &Service, prefix: &str) -> Arc<dyn Registry> {
-    let url = format!("{}://{}/{prefix}?timeout_ms=2000", service.name, service.address());
+    open_at(service, &service.address(), prefix).await
+}
+
+async fn open_at(service: &Service, address: &str, prefix: &str) -> Arc<dyn Registry> {
+    let url = format!("{}://{address}/{prefix}?timeout_ms=2000", service.name);
     let opened = open_registry(&Url::parse(&url).unwrap()).await.unwrap();
     println!("{}", opened.about);
     opened.plane
@@ -139,6 +144,57 @@ async fn pauses(service: &Service) {
     passed(service, "registry", "pause", format!("told to retry in {:.1} s", took.as_secs_f64() / 2.0));
 }
 
+/// Somebody who has a lock is cut off for longer than its session lasts, while the server goes on: another one gets the lock, the
+/// first is told when it is back, does not pass the fence, and goes on without being opened again.
+async fn lost_sessions(service: &Service) {
+    let prefix = fresh("session");
+    let proxy = Proxy::at("127.0.0.1:0", service.address()).await;
+    let (one, other) = (open_at(service, &proxy.address, &prefix).await, open(service, &prefix).await);
+    let fence = Fence::default();
+    for round in 0..2 {
+        let lease = at_last(async || one.grant(Duration::from_secs(3)).await).await;
+        let early = lock::acquire(&*one, "lock", bytes("one"), lease).await.unwrap().expect("it is free");
+        one.put("other name", bytes("x"), Expected::Anything, Some(lease)).await.unwrap();
+        assert!(fence.passes(early.number));
+        let before = one.list("").await.unwrap().revision;
+        let watching = tokio::spawn({
+            let one = Arc::clone(&one);
+            async move { one.changed("", before).await.is_ok() }
+        });
+        proxy.close();
+        let away = one.get("lock").await;
+        assert!(matches!(away, Err(Error::Retry(_))), "{away:?}");
+        let lease_of_other = other.grant(Duration::from_secs(8)).await.unwrap();
+        let end = Instant::now() + Duration::from_secs(15);
+        let late = loop {
+            assert!(other.keep_alive(lease_of_other).await.unwrap());
+            if let Some(late) = lock::acquire(&*other, "lock", bytes("other"), lease_of_other).await.unwrap()
+            {
+                break late;
+            }
+            assert!(Instant::now() < end, "round {round}: the session that is cut off does not end");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        assert!(late.number > early.number && fence.passes(late.number));
+        proxy.open();
+        let alive = at_last(async || one.keep_alive(lease).await).await;
+        assert!(!alive, "a session that has ended is said to be alive");
+        let refused = one.put("lock", bytes("one"), Expected::Anything, Some(lease)).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        assert!(!fence.passes(early.number), "the one that was cut off comes too late");
+        lock::release(&*one, &early).await.unwrap();
+        let held = at_last(async || one.get("lock").await).await.expect("it is the other's");
+        assert_eq!((held.value, held.version), (bytes("other"), late.number));
+        assert_eq!(one.get("other name").await.unwrap(), None, "what was under the session went with it");
+        // Whoever watched hears of something, or that it has to look again.
+        tokio::time::timeout(Duration::from_secs(30), watching).await.expect("in time").unwrap();
+        assert!(one.list("").await.unwrap().revision > before);
+        lock::release(&*other, &late).await.unwrap();
+        other.revoke(lease_of_other).await.unwrap();
+    }
+    passed(service, "registry", "lost sessions", "2 of 2: told at its return, and not past the fence");
+}
+
 /// A holder that sleeps past its lease, and one that comes after it: both never pass.
 async fn locks(service: &Service) {
     let prefix = fresh("lock");
@@ -253,6 +309,7 @@ macro_rules! registries {
             async fn locks_are_fenced() {
                 let Some(service) = service(stringify!($name)) else { return };
                 locks(&service).await;
+                lost_sessions(&service).await;
             }
         }
     )*};

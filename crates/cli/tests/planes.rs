@@ -11,6 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Service, fresh, passed, service};
+use futures_util::TryStreamExt;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use umbel_adapters::{Url, open_blobs};
 
 const SLOTS: &str = "16";
 const BATCH: usize = 200;
@@ -70,6 +73,11 @@ impl Umbel {
         let output = self.command(more).output().unwrap();
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn signal(&self, signal: &str) {
+        let process = self.process.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
     }
 
     /// Ends it without a word.
@@ -248,6 +256,69 @@ fn an_engine_that_nobody_knows_is_refused_without_its_password() {
     assert!(!refused.contains("hunter2"), "{refused}");
 }
 
+/// Flips a bit in the middle of one of the objects, and says which it was.
+fn damage(url: &str, chosen: impl Fn(&ObjectMeta) -> Option<u64>) -> String {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = open_blobs(&Url::parse(url).unwrap()).await.unwrap().plane;
+        let objects: Vec<ObjectMeta> = store.list(None).try_collect().await.unwrap();
+        let victim =
+            objects.iter().filter(|object| chosen(object).is_some()).max_by_key(|object| chosen(object));
+        let victim = victim.expect("there is one").location.clone();
+        let mut bytes = store.get(&victim).await.unwrap().bytes().await.unwrap().to_vec();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        store.put(&victim, bytes.into()).await.unwrap();
+        victim.to_string()
+    })
+}
+
+/// What an object store gives is believed only if its checksum is right; what is not costs nothing, because there is more than one
+/// checkpoint.
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn damaged_objects_are_not_believed() {
+    let (Some(redis), Some(ceph), Some(etcd)) = (service("redis"), service("ceph"), service("etcd")) else {
+        return;
+    };
+    let blobs = url(&ceph, "");
+    let urls =
+        [("--log", url(&redis, "?partitions=2")), ("--blobs", blobs.clone()), ("--registry", url(&etcd, ""))];
+    let arguments = urls.iter().flat_map(|(flag, url)| [(*flag).to_owned(), url.clone()]).collect();
+    let mut umbel = Umbel::new(arguments);
+    umbel.start(&["--slots", SLOTS]);
+    assert_eq!(umbel.ask("bf.reserve seen 0.0001 100000"), "OK");
+    let mut keys = BTreeSet::new();
+    for round in 0..3 {
+        keys.extend(add(&umbel, 2000 * round..2000 * (round + 1)));
+        assert_eq!(umbel.ask("save"), "OK");
+    }
+    let newest_of = |kind: &'static str| {
+        move |object: &ObjectMeta| {
+            let name = object.location.filename().unwrap_or_default();
+            // A name begins with the number of its checkpoint.
+            name.ends_with(kind).then(|| name.split(['-', '.']).next()?.parse().ok())?
+        }
+    };
+    let mut damaged = Vec::new();
+    for kind in [".manifest", ".arrays"] {
+        umbel.lose();
+        damaged.push(damage(&blobs, newest_of(kind)));
+        umbel.start(&[]);
+        assert_all_there(&umbel, &keys);
+        let absent = umbel.redis_cli(&["bf.mexists seen other:1 other:2 other:3".into()]);
+        assert!(absent.iter().any(|reply| reply.ends_with('0')), "{absent:?}");
+        keys.extend(add(&umbel, keys.len()..keys.len() + 1000));
+        assert_eq!(umbel.ask("save"), "OK");
+    }
+    passed(
+        &ceph,
+        "blobs",
+        "checksum on read",
+        format!("a bit flipped in {}: {} keys there", damaged.join(", then in "), keys.len()),
+    );
+}
+
 /// Two servers would remove each other's checkpoints.
 #[test]
 #[ignore = "needs real servers; `cargo xtask planes` starts them"]
@@ -273,6 +344,54 @@ fn a_second_server_is_kept_off() {
         "a second server",
         format!("refused; after a kill of the first, served in {took:.1?}"),
     );
+}
+
+/// A server is paused for longer than its lease and comes back when another one has its place. It gives way, and what either has
+/// acknowledged is there.
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn a_paused_server_gives_way() {
+    let (Some(nats), Some(redis), Some(etcd)) = (service("nats"), service("redis"), service("etcd")) else {
+        return;
+    };
+    let urls = [url(&nats, "?partitions=2"), url(&redis, ""), url(&etcd, "")];
+    let arguments = || {
+        let flags = ["--log", "--blobs", "--registry"].into_iter().zip(&urls);
+        flags.flat_map(|(flag, url)| [flag.to_owned(), url.clone()]).collect()
+    };
+    let mut first = Umbel::new(arguments());
+    first.start(&["--slots", SLOTS]);
+    assert_eq!(first.ask("bf.reserve seen 0.0001 100000"), "OK");
+    let mut keys = add(&first, 0..2000);
+    first.signal("-STOP");
+    let mut second = Umbel::new(arguments());
+    second.start(&[]);
+    assert_all_there(&second, &keys);
+    keys.extend(add(&second, 2000..3000));
+    first.signal("-CONT");
+    // It does not know yet, and may take some more.
+    let begin = Instant::now();
+    let mut late = 0;
+    let ended = loop {
+        if let Some(ended) = first.process.as_mut().unwrap().try_wait().unwrap() {
+            break ended;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "it does not give way: {}", first.said());
+        let key = 10_000 + late;
+        if matches!(&*first.ask(&format!("bf.add seen key:{key}")), "0" | "1") {
+            keys.insert(key);
+            late += 1;
+        }
+    };
+    let took = begin.elapsed();
+    assert_eq!(ended.code(), Some(70), "{}", first.said());
+    assert!(first.said().contains("another server took this deployment"), "{}", first.said());
+    keys.extend(add(&second, 3000..4000));
+    second.lose();
+    second.start(&[]);
+    assert_all_there(&second, &keys);
+    let row = format!("gave way in {took:.1?}; {late} late adds and {} others are there", keys.len() - late);
+    passed(&etcd, "all", "a paused server", row);
 }
 
 #[test]
