@@ -11,6 +11,7 @@
 //! lets a thread do it.
 
 mod checkpoint;
+mod cluster;
 mod describe;
 mod dump;
 mod feed;
@@ -49,7 +50,9 @@ use crate::fold::{Archived, Means, Outcome};
 use crate::limits::PARTITIONS_MAX;
 use crate::log::{self, FileLog, Log};
 use crate::random::{Random, SystemRandom};
+use crate::registry::Registry;
 use crate::{Error, Position, Result};
+pub use cluster::{Cluster, Role};
 pub use dump::{Loader, is_dump};
 pub use feed::Changes;
 use handle::Directory;
@@ -58,7 +61,7 @@ pub use inspect::{BlobReport, StoredReport, inspect};
 use lane::{Lane, Slot};
 pub use manifest::MAGIC as MANIFEST_MAGIC;
 pub(crate) use manifest::VERSION as MANIFEST_VERSION;
-use part::Applied;
+pub use part::Applied;
 pub use recover::{MAGIC as DEPLOYMENT_MAGIC, created};
 pub use requests::{NewFilter, Sharding, Token, Written};
 pub use settings::Settings;
@@ -115,6 +118,8 @@ struct Shared {
     /// Versions are made, and chunks removed, one after another.
     versions: tokio::sync::Mutex<versions::Known>,
     work: worker::Work,
+    /// The other nodes, if there are any.
+    cluster: Option<Arc<dyn Cluster>>,
 }
 
 /// What an engine is put together from.
@@ -125,6 +130,7 @@ pub struct Builder {
     blobs: Option<Arc<dyn ObjectStore>>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
+    cluster: Option<(Arc<dyn Cluster>, Arc<dyn Registry>)>,
 }
 
 impl Builder {
@@ -153,6 +159,12 @@ impl Builder {
     /// Another chance than the system's.
     pub fn with_random(self, random: Arc<dyn Random>) -> Self {
         Self { random, ..self }
+    }
+
+    /// One of several nodes on the same log and blobs. It hosts what it is told to, and what filters there are; in the registry, nodes
+    /// agree on which checkpoint of a slot is the newest.
+    pub fn with_cluster(self, cluster: Arc<dyn Cluster>, registry: Arc<dyn Registry>) -> Self {
+        Self { cluster: Some((cluster, registry)), ..self }
     }
 
     /// Recovers what there is, or creates a deployment.
@@ -188,6 +200,7 @@ impl Builder {
             clock: self.clock,
             random: self.random,
             means,
+            cluster: self.cluster.map(|(cluster, _)| cluster),
         };
         let mut by_lane: Vec<Vec<Slot>> = (0..partitions).map(|_| Vec::new()).collect();
         for slot in recovered {
@@ -219,6 +232,7 @@ impl Engine {
             blobs: None,
             clock: Arc::new(SystemClock::default()),
             random: Arc::new(SystemRandom::default()),
+            cluster: None,
         }
     }
 
