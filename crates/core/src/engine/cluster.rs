@@ -31,8 +31,13 @@ use crate::{Error, Position, Result};
 /// What a node is for a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// All nodes know that it is the first host: it answers at once.
-    First,
+    /// All nodes know that it is the first host: it answers at once, when it has read the log to its end once in this term. A term is
+    /// a number that is another one whenever this node may not have been the first host for a moment: after each change of what the
+    /// nodes agree on, and after each time that its lease had ended.
+    First {
+        /// The term.
+        term: u64,
+    },
     /// It does not answer before it has asked another node, or the log.
     Other,
 }
@@ -53,7 +58,8 @@ pub trait Cluster: Debug + Send + Sync + 'static {
     /// How often each key is in a filter that keeps its keys.
     async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>>;
 
-    /// Makes sure that the first host of a partition has folded it up to a position.
+    /// Makes sure that the first host of a partition has folded it up to a position. If that is this node by what it knows, its lease
+    /// has to be valid now, and nothing else: without it, another may be the first host by now, and the call fails.
     async fn reach(&self, partition: u32, position: Position) -> Result<()>;
 
     /// What the other nodes, as first hosts, hold of a filter.
