@@ -82,7 +82,10 @@ struct Acting {
 /// What the record is to say.
 #[derive(Clone, Debug, Default)]
 struct Wishes {
-    leaving: bool,
+    /// The node ends.
+    ends: bool,
+    /// Somebody has asked it to leave.
+    is_asked: bool,
     serves: Partitions,
 }
 
@@ -199,13 +202,13 @@ impl Membership {
 
     /// Says that it gives its partitions away.
     pub fn leave(&self) {
-        self.wishes().leaving = true;
+        self.wishes().ends = true;
         self.woken.notify_one();
     }
 
     /// Whether it does.
     pub fn is_leaving(&self) -> bool {
-        self.wishes().leaving || self.view().node(self.name()).is_some_and(|node| node.leaving)
+        self.wishes().ends || self.view().node(self.name()).is_some_and(|node| node.leaving)
     }
 
     /// Why it has no place any more, if so.
@@ -281,10 +284,8 @@ impl Membership {
     }
 
     async fn look_for_wish(&self) -> Result<()> {
-        let is_leaving = self.wishes().leaving;
-        if !is_leaving && self::is_leaving(&*self.registry, self.name()).await? {
-            self.wishes().leaving = true;
-        }
+        let is_asked = is_leaving(&*self.registry, self.name()).await?;
+        self.wishes().is_asked = is_asked;
         Ok(())
     }
 
@@ -411,7 +412,7 @@ fn record(settings: &Settings, instance: u64, wishes: &Wishes) -> Record {
         address: settings.address.clone(),
         zone: settings.zone.clone(),
         weight: settings.weight,
-        leaving: wishes.leaving,
+        leaving: wishes.ends || wishes.is_asked,
         serves: wishes.serves.clone(),
         view: 0,
     }

@@ -294,6 +294,11 @@ async fn whoever_is_asked_to_leave_does() {
     assert_eq!((seen.nodes().len(), table.unwrap().epoch), (2, 2));
     set_leaving(&*world.registry, "b", false).await.unwrap();
     assert!(!is_leaving(&*world.registry, "b").await.unwrap());
+    settle(&[&b, &a]).await;
+    assert!(!b.is_leaving() && !a.view().wanted("b").is_empty());
+    b.leave();
+    settle(&[&b, &a]).await;
+    assert!(b.is_leaving() && a.view().wanted("b").is_empty());
 }
 
 #[tokio::test]
