@@ -272,6 +272,9 @@ impl Membership {
     /// Reads all records, acts on them, and says so.
     pub async fn look(&self) -> Result<()> {
         let mut place = self.turn.lock().await;
+        if let Some(why) = self.lost() {
+            return Err(Error::Closed(why.to_owned()));
+        }
         self.look_for_wish().await?;
         for _ in 0..TRIES {
             if self.look_once(&mut place).await? {

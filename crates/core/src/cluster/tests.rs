@@ -244,6 +244,8 @@ async fn one_of_the_nodes_is_first_and_another_when_it_is_gone() {
     assert_eq!(firsts(&[&a, &b]), both);
     assert!(term(&b).unwrap() > before);
     b.end().await.unwrap();
+    // It does not come back by itself.
+    assert!(b.look().await.is_err());
     assert!(firsts(&[&b]).is_empty());
     settle(&[&a]).await;
     assert_eq!(a.view().nodes().len(), 1);
