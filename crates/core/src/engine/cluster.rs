@@ -553,8 +553,6 @@ impl Shared {
             } else {
                 return Ok(());
             };
-            // Blobs that it needs may have been removed by the node that made newer ones.
-            lane.is_outdated.fetch_or(matches!(read, Err(Error::Corrupt(_))), Ordering::Relaxed);
             read
         });
         let read: Vec<_> = read.collect();

@@ -176,7 +176,7 @@ impl Lane {
             match self.prepare(shared, turn, &ticket.split, &mut archived).await {
                 Ok(()) => ready.push(ticket),
                 // That is its own trouble, not that of the others.
-                Err(error) => ticket.answer(Err(error)),
+                Err(error) => ticket.answer(Err(self.unless_outdated(shared, error))),
             }
         }
         if ready.is_empty() {
@@ -247,6 +247,18 @@ impl Lane {
         Ok(())
     }
 
+    /// What an error means. In a cluster, other nodes may have gone on, made checkpoints, and let go of blobs or of a part of the log that
+    /// this one still needed: then it takes in what they made, and the call may succeed after that.
+    pub(super) fn unless_outdated(&self, shared: &Shared, error: Error) -> Error {
+        if shared.cluster.is_none() || !matches!(error, Error::Trimmed { .. } | Error::Corrupt(_)) {
+            return error;
+        }
+        self.is_outdated.store(true, Ordering::Relaxed);
+        shared.work.ring_for_followers();
+        let partition = self.partition;
+        Error::Retry(format!("partition {partition} is taken in anew from its newest checkpoints: {error}"))
+    }
+
     /// Folds everything that was in the log when it was called. Who waits for the same is served with one read.
     pub(super) async fn barrier(&self, shared: &Shared) -> Result<()> {
         let begun = self.barriers_begun.load(Ordering::Acquire);
@@ -272,7 +284,8 @@ impl Lane {
         turn: &mut Turn,
         mut folded: impl FnMut(Applied),
     ) -> Result<bool> {
-        let records = shared.log.read(self.partition, turn.applied, READ_BYTES).await?;
+        let records = shared.log.read(self.partition, turn.applied, READ_BYTES).await;
+        let records = records.map_err(|error| self.unless_outdated(shared, error))?;
         let any = !records.is_empty();
         for record in records {
             let mut split = self.split(shared, Entry::decode(&record.entry)?);
@@ -281,7 +294,8 @@ impl Lane {
                 turn.slot(shared, slot).is_none_or(|slot| record.position > slot.state.applied())
             });
             let mut archived = Archived::none();
-            self.prepare(shared, turn, &split, &mut archived).await?;
+            let prepared = self.prepare(shared, turn, &split, &mut archived).await;
+            prepared.map_err(|error| self.unless_outdated(shared, error))?;
             folded(self.fold(shared, turn, record.position, &split, record.entry.len(), &archived)?);
         }
         Ok(any)

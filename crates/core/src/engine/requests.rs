@@ -396,7 +396,9 @@ impl Shared {
             };
             let mut net = tail;
             for run in runs {
-                net += run.nets(filter.id(), &[*key]).await?.iter().sum::<i64>();
+                let nets = run.nets(filter.id(), &[*key]).await;
+                let nets = nets.map_err(|error| self.lane(number).unless_outdated(self, error))?;
+                net += nets.iter().sum::<i64>();
             }
             let count = u64::try_from(net).unwrap_or(0);
             counts.push(if erasable { count } else { count.min(1) });

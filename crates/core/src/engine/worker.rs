@@ -140,6 +140,11 @@ impl Work {
         self.follows.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// A lane has to be taken in anew.
+    pub(super) fn ring_for_followers(&self) {
+        self.followers.ring();
+    }
+
     /// Something has to be done in more slots than it could be.
     pub(super) fn is_unfinished(&self) {
         self.unfinished.store(true, Ordering::Relaxed);
