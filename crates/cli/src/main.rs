@@ -8,6 +8,7 @@ mod bench;
 mod config;
 mod doctor;
 mod inspect;
+mod node;
 mod ping;
 mod plan;
 mod planes;
@@ -38,6 +39,7 @@ struct Arguments {
 enum Command {
     Plan(plan::Arguments),
     Ring(ring::Arguments),
+    Node(node::Arguments),
     Inspect(inspect::Arguments),
     Serve(Box<serve::Arguments>),
     Config(Box<config::Arguments>),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Ring(arguments) => ring::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Node(arguments) => node::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Inspect(arguments) => inspect::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Config(arguments) => config::run(&arguments).map(|()| ExitCode::SUCCESS),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 use umbel_adapters::{About, Opened, open_blobs, open_log, open_registry};
-use umbel_core::Result;
 use umbel_core::agreement::Agreement;
 use umbel_core::clock::SystemClock;
 use umbel_core::disk::{Disk, RealDisk};
@@ -12,6 +11,7 @@ use umbel_core::engine::{self, Settings};
 use umbel_core::log::{self, Log};
 use umbel_core::registry::{EmbeddedRegistry, Registry};
 use umbel_core::url::Url;
+use umbel_core::{Error, Result};
 use umbel_server::config::Config;
 
 use crate::sole::Sole;
@@ -58,10 +58,12 @@ impl Planes {
             config.adopt(agreed.slots, agreed.partitions);
             let told = config.log.as_ref().map(Url::partitions).transpose()?.flatten();
             let partitions = told.unwrap_or(config.partitions);
-            Agreement::of_node(config.slots, partitions, settings.secret.as_ref())?.joined(&agreed)?;
+            ours(config, partitions, settings)?.joined(&agreed)?;
         }
         // Before anything is made, and before recovery removes what nobody needs.
         let sole = match (&config.registry, &config.log, &config.blobs) {
+            // Nodes find each other there.
+            _ if !config.cluster.is_empty() => None,
             (Some(_), _, _) => Some(Sole::take(&registry).await?),
             (None, None, None) => None,
             _ => {
@@ -83,16 +85,28 @@ impl Planes {
                 Arc::new(engine::log_in_folder(&disk, &config.data, &settings)?)
             }
         };
+        if !config.cluster.is_empty() && log.is_exclusive() {
+            return Err(Error::Invalid(format!(
+                "cluster is {}, but only one process may append to this log; nodes share one",
+                config.cluster
+            )));
+        }
         // Not before the log is open: it keeps other processes out of the data folder.
         if config.blobs.is_none() {
             folder.remove_leftovers()?;
         }
-        let ours = Agreement::of_node(config.slots, log.partitions(), settings.secret.as_ref())?;
+        let ours = ours(config, log.partitions(), settings)?;
         ours.join(&*registry).await?;
         config.adopt(ours.slots, ours.partitions);
         settings.slots = ours.slots;
         Ok(Self { log, blobs, registry, sole, engines })
     }
+}
+
+/// What this process was told, as all who take part have to be.
+fn ours(config: &Config, partitions: u32, settings: &Settings) -> Result<Agreement> {
+    let ours = Agreement::of_node(config.slots, partitions, settings.secret.as_ref())?;
+    Ok(if config.cluster.is_empty() { ours } else { ours.in_cluster(&config.cluster, config.copies) })
 }
 
 /// Keeps what an engine is worth, to be said later.

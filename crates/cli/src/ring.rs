@@ -1,4 +1,4 @@
-//! `umbel ring`: where a cluster would place its slots, before there is one.
+//! `umbel ring`: where a cluster places what it hosts, or would, before there is one.
 
 use std::error::Error;
 use std::fs;
@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use umbel_core::ring::{Member, Ring};
 
+mod live;
 mod picture;
 
 /// Shows which machines host which slots, and what moves when one joins or leaves
@@ -16,11 +17,15 @@ mod picture;
   umbel ring --nodes 5 --join new --leave node-2
   umbel ring --node a@east --node b@east --node c:200@west --copies 2 --svg ring.svg
   umbel ring --nodes 12 --table
+  umbel ring --registry etcd://h1,h2 --table
 
 Hosts are a function of the members alone: every node, and this command, places slots alike. A member has points on
 the ring, as many as it has weight. A slot has the members whose points come next, past those that have a tenth more
 than their share already, and in as many zones as there are.")]
 pub(crate) struct Arguments {
+    /// The registry of a cluster: shows its nodes, and the partitions of its log in the place of slots
+    #[arg(long, env = "UMBEL_REGISTRY", hide_env_values = true, conflicts_with_all = ["nodes", "node"])]
+    registry: Option<String>,
     /// So many machines of one kind, called node-1, node-2 and so on
     #[arg(long, default_value_t = 0)]
     nodes: usize,
@@ -62,6 +67,9 @@ fn parse_member(text: &str) -> Result<Member, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    if let Some(registry) = &arguments.registry {
+        return live::run(registry, arguments);
+    }
     let mut members: Vec<_> =
         (1..=arguments.nodes).map(|number| Member::new(format!("node-{number}"))).collect();
     members.extend(arguments.node.iter().cloned());

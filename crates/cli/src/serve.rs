@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
+use umbel_core::clock::{Clock, SystemClock};
 use umbel_core::engine::Engine;
 use umbel_server::chores::Chores;
+use umbel_server::cluster::{self, Nodes};
 use umbel_server::config::{Config, Format};
 use umbel_server::logging;
 use umbel_server::node::Node;
@@ -24,6 +26,8 @@ use crate::units::bytes;
 
 /// What a supervisor sees if the server cannot go on and must not simply be started again: `EX_SOFTWARE` of sysexits.
 const CANNOT_GO_ON: u8 = 70;
+/// How long a node that ends waits until others serve what it does.
+const LEAVE_TIME: Duration = Duration::from_secs(30);
 /// Descriptors besides those of clients: the log, blobs, sockets.
 const OWN_DESCRIPTORS: u64 = 512;
 
@@ -37,6 +41,7 @@ Examples:
   umbel serve --data /var/lib/umbel --memory 16GiB
   umbel serve --bind 0.0.0.0 --password-file /etc/umbel/password
   umbel serve --log kafka://h1,h2/umbel?partitions=64 --blobs s3://bucket/umbel --registry etcd://h1,h2
+  umbel serve --cluster orders --node a --cluster-secret-file secret --log kafka://h1,h2/umbel --blobs s3://bucket/umbel --registry etcd://h1,h2
   redis-cli -p 6380 bf.add urls https://example.com/"
 )]
 pub(crate) struct Arguments {
@@ -74,22 +79,32 @@ async fn serve(
     let begun = tokio::time::Instant::now();
     // Asked to end while it recovers, it ends: nothing was promised to anybody yet.
     let mut ended = std::pin::pin!(asked_to_end());
-    let (engine, mut planes, config) = tokio::select! {
+    let runtime = planes;
+    let Opened { engine, mut planes, config, mut place } = tokio::select! {
         opened = open(config, planes) => opened?,
         signal = &mut ended => {
             tracing::info!("{} while recovering", signal?);
             return Ok(ExitCode::SUCCESS);
         }
     };
-    engine.start()?;
     let mut node = Node::new(engine, config, loops)?.with_registry(planes.registry);
     if let Some((_, _, about)) = planes.engines.iter().find(|(plane, _, _)| *plane == "log") {
         node.durability = about.durability.to_string();
     }
+    if let Some(place) = &place {
+        node = node.with_cluster(Arc::clone(&place.nodes));
+    }
     let node = Arc::new(node);
+    node.engine.start()?;
     let server = Server::open(&node, &doors, loops)?;
     chores.watch(&node, tls.as_ref());
     banner(&node, &server, chores, loops, begun.elapsed());
+    if let (Some(place), Some(runtime)) = (&place, runtime) {
+        let membership = place.nodes.membership();
+        let (name, nodes) = (membership.name(), membership.view().nodes().len());
+        tracing::info!("  node  {name} of the cluster {}, with {nodes} nodes now", place.nodes.cluster());
+        runtime.spawn(cluster::host(Arc::clone(&node), Arc::clone(&place.nodes), Arc::clone(&place.clock)));
+    }
     for (plane, url, about) in &planes.engines {
         tracing::info!("  {plane}  {url}  ({about})");
     }
@@ -97,10 +112,17 @@ async fn serve(
     tokio::select! {
         signal = ended => {
             tracing::info!("{}: ending with a checkpoint", signal?);
+            if let Some(place) = &place {
+                // While it answers still, others take over what it has.
+                if let Err(error) = cluster::leave(&place.nodes, LEAVE_TIME).await {
+                    tracing::warn!(%error, "the lease of this node ends by itself");
+                }
+            }
             node.stop.stop();
         }
         () = node.stop.stopped() => {}
         why = lost(&mut planes.sole) => node.fail(why),
+        why = displaced(&mut place) => node.fail(why),
     }
     tokio::task::spawn_blocking(move || server.join()).await??;
     if let Some(why) = node.failure() {
@@ -117,20 +139,68 @@ async fn serve(
     Ok(ExitCode::SUCCESS)
 }
 
-async fn open(
-    mut config: Config,
-    runtime: Option<&Handle>,
-) -> Result<(Engine, Planes, Config), Box<dyn Error>> {
+/// What a server is made of.
+struct Opened {
+    engine: Engine,
+    planes: Planes,
+    config: Config,
+    place: Option<Place>,
+}
+
+/// A node's place among others.
+struct Place {
+    nodes: Arc<Nodes>,
+    clock: Arc<dyn Clock>,
+    /// Comes back with the reason when the place is lost.
+    kept: tokio::task::JoinHandle<String>,
+}
+
+async fn open(mut config: Config, runtime: Option<&Handle>) -> Result<Opened, Box<dyn Error>> {
     let mut settings = config.engine()?;
     let opening = async move {
         let planes = Planes::open(&mut config, &mut settings).await?;
+        let place = join(&config, &planes).await?;
         let builder = Engine::builder(settings);
-        let builder = builder.with_log(Arc::clone(&planes.log)).with_blobs(Arc::clone(&planes.blobs));
-        Ok::<_, umbel_core::Error>((builder.open().await?, planes, config))
+        let mut builder = builder.with_log(Arc::clone(&planes.log)).with_blobs(Arc::clone(&planes.blobs));
+        if let Some(place) = &place {
+            builder = builder.with_cluster(Arc::clone(&place.nodes) as _, Arc::clone(&planes.registry));
+        }
+        Ok::<_, umbel_core::Error>(Opened { engine: builder.open().await?, planes, config, place })
     };
     match runtime {
         Some(runtime) => Ok(runtime.spawn(opening).await??),
         None => Ok(apart(opening).await??),
+    }
+}
+
+/// Takes a node's place, if the server is to be one. It is called where connections to other nodes are to live.
+async fn join(config: &Config, planes: &Planes) -> umbel_core::Result<Option<Place>> {
+    let Some(secret) = config.cluster_secret.as_ref().filter(|_| !config.cluster.is_empty()) else {
+        return Ok(None);
+    };
+    let address = config.advertised().map_err(|error| umbel_core::Error::Invalid(error.to_string()))?;
+    let settings = umbel_core::cluster::Settings {
+        name: config.node.clone(),
+        address,
+        zone: config.zone.clone(),
+        weight: config.weight,
+        lease: config.cluster_lease,
+        partitions: planes.log.partitions(),
+        copies: config.copies,
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let membership = cluster::join(settings, Arc::clone(&planes.registry), Arc::clone(&clock)).await?;
+    let kept = tokio::spawn(cluster::keep_place(Arc::clone(&membership)));
+    let nodes =
+        Nodes::new(membership, &config.cluster, secret.bytes(), Arc::clone(&clock), Handle::current());
+    Ok(Some(Place { nodes: Arc::new(nodes), clock, kept }))
+}
+
+/// Waits until another node has the name of this one.
+async fn displaced(place: &mut Option<Place>) -> String {
+    match place {
+        Some(place) => (&mut place.kept).await.unwrap_or_else(|error| error.to_string()),
+        None => std::future::pending().await,
     }
 }
 

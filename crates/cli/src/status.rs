@@ -49,6 +49,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 }
 
 async fn all(server: &Server, as_json: bool) -> Result<(), Box<dyn Error>> {
+    // A server by itself has none.
+    let cluster = server.get("/v1/cluster".to_owned()).await.ok();
     let (mut filters, mut after) = (Vec::new(), String::new());
     loop {
         let page = server.get(format!("/v1/filters?limit=1000{after}")).await?;
@@ -63,8 +65,11 @@ async fn all(server: &Server, as_json: bool) -> Result<(), Box<dyn Error>> {
         shown.push(json!({ "filter": filter, "replicas": replicas["replicas"] }));
     }
     if as_json {
-        println!("{}", json!({ "filters": shown }));
+        println!("{}", json!({ "filters": shown, "cluster": cluster }));
         return Ok(());
+    }
+    if let Some(cluster) = &cluster {
+        print_nodes(cluster);
     }
     let row = |entry: &Value| {
         let replicas = entry["replicas"].as_array().map_or(&[][..], Vec::as_slice);
@@ -82,6 +87,19 @@ async fn all(server: &Server, as_json: bool) -> Result<(), Box<dyn Error>> {
     let rows: Vec<_> = shown.iter().map(row).collect();
     table(&["filter", "kind", "items", "replicas", "oldest", "differ"], &rows);
     Ok(())
+}
+
+fn print_nodes(cluster: &Value) {
+    let row = |node: &Value| {
+        let fields = ["name", "address", "zone", "serves", "first", "wanted"].map(|field| text(&node[field]));
+        let leaving = if node["leaving"] == true { "leaving" } else { "" };
+        fields.into_iter().chain([leaving.to_owned()]).collect::<Vec<_>>()
+    };
+    let settled = if cluster["settled"] == true { "all nodes know it" } else { "not all nodes know it yet" };
+    println!("cluster {}: {} partitions; {settled}", text(&cluster["cluster"]), text(&cluster["partitions"]));
+    let rows: Vec<_> = cluster["nodes"].as_array().into_iter().flatten().map(row).collect();
+    table(&["node", "address", "zone", "serves", "first", "wanted", ""], &rows);
+    println!();
 }
 
 async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn Error>> {

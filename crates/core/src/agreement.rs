@@ -4,6 +4,8 @@
 //! deployment     slots 256          for ever
 //!                partitions 8       for ever
 //!                secret 0f3a...     from the first node that has one; a fingerprint of it, from which nobody gets it back
+//!                cluster orders     of which cluster they are nodes; nothing if one server has it all
+//!                copies 2           hosts of each partition there
 //!                entry 1            the newest format of each kind that somebody writes
 //!                ...
 //! ```
@@ -35,6 +37,7 @@ pub struct Agreement {
     /// Partitions of the log.
     pub partitions: u32,
     secret: Option<u128>,
+    cluster: Option<(String, u32)>,
     formats: BTreeMap<String, u32>,
 }
 
@@ -58,8 +61,20 @@ impl Agreement {
             slots,
             partitions,
             secret: secret.map(fingerprint).transpose()?,
+            cluster: None,
             formats: formats.map(|(name, version)| (name.to_owned(), version)).into(),
         })
+    }
+
+    /// The same for a node of a cluster, whose partitions have so many hosts each.
+    #[must_use]
+    pub fn in_cluster(self, name: &str, copies: u32) -> Self {
+        Self { cluster: Some((name.to_owned(), copies)), ..self }
+    }
+
+    /// The cluster whose nodes they are, and how many hosts each partition has.
+    pub fn cluster(&self) -> Option<(&str, u32)> {
+        self.cluster.as_ref().map(|(name, copies)| (name.as_str(), *copies))
     }
 
     /// What a deployment's nodes agreed on, if one of them ever started.
@@ -113,6 +128,13 @@ impl Agreement {
             };
             differ("secret's fingerprint", &shown(self.secret), &shown(theirs.secret));
         }
+        if self.cluster != theirs.cluster {
+            let shown = |cluster: Option<(&str, u32)>| match cluster {
+                Some((name, copies)) => format!("{name} with {copies} hosts for each partition"),
+                None => "none".to_owned(),
+            };
+            differ("cluster", &shown(self.cluster()), &shown(theirs.cluster()));
+        }
         let mut formats = self.formats.clone();
         for (name, there) in &theirs.formats {
             let here = formats.entry(name.clone()).or_default();
@@ -122,7 +144,7 @@ impl Agreement {
             }
         }
         if differences.is_empty() {
-            return Ok(Self { secret: self.secret, formats, ..*theirs });
+            return Ok(Self { secret: self.secret, formats, cluster: self.cluster.clone(), ..*theirs });
         }
         let differences = differences.join(", ");
         Err(Error::Invalid(format!("this node and its deployment do not agree: {differences}")))
@@ -134,6 +156,9 @@ impl Agreement {
             // Writing into a string cannot fail.
             let _ = writeln!(text, "secret {secret:032x}");
         }
+        if let Some((name, copies)) = &self.cluster {
+            let _ = writeln!(text, "cluster {name}\ncopies {copies}");
+        }
         for (name, version) in &self.formats {
             let _ = writeln!(text, "{name} {version}");
         }
@@ -144,7 +169,7 @@ impl Agreement {
         let corrupt = |what: &str| Error::Corrupt(format!("{NAME} in the registry {what}"));
         let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= BYTES_MAX);
         let text = text.ok_or_else(|| corrupt("is no text, or too long"))?;
-        let (mut secret, mut formats) = (None, BTreeMap::new());
+        let (mut secret, mut cluster, mut formats) = (None, None, BTreeMap::new());
         for line in text.lines() {
             let (name, value) = line.split_once(' ').ok_or_else(|| corrupt("has a line without a value"))?;
             let is_new = if name == "secret" {
@@ -152,6 +177,8 @@ impl Agreement {
                 secret
                     .replace(digits.map_err(|_| corrupt("has a secret's fingerprint that is none"))?)
                     .is_none()
+            } else if name == "cluster" {
+                cluster.replace(value.to_owned()).is_none()
             } else {
                 let number = value.parse::<u32>().map_err(|_| corrupt("has a number that is none"))?;
                 // What is not known here is a format of a later version.
@@ -164,6 +191,8 @@ impl Agreement {
         let mut take = |name: &str| {
             formats.remove(name).filter(|number| *number > 0).ok_or_else(|| corrupt("does not say enough"))
         };
-        Ok(Self { slots: take("slots")?, partitions: take("partitions")?, secret, formats })
+        let (slots, partitions) = (take("slots")?, take("partitions")?);
+        let cluster = cluster.map(|name| Ok((name, take("copies")?))).transpose()?;
+        Ok(Self { slots, partitions, secret, cluster, formats })
     }
 }

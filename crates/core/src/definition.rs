@@ -23,6 +23,9 @@ const NEVER: u64 = u64::MAX;
 /// What names of filters that no user made begin with. Doors keep users' names from it.
 pub const INTERNAL: char = '\u{1}';
 
+/// In a cluster, all filters are made under this name, so that they have one home: the catalog.
+pub(crate) const CATALOG: &str = "\u{1}catalog"; // persisted
+
 /// What names of filters that are being imported begin with, behind [`INTERNAL`].
 pub(crate) const IMPORT: &str = "import:"; // persisted
 
@@ -110,7 +113,7 @@ impl Definition {
 
     /// The slot that knows the filter by its first name, and holds it if it is small.
     pub fn home(&self, slots: u32) -> u16 {
-        ((u128::from(xxh3_64(self.origin.as_bytes())) * u128::from(slots)) >> 64) as u16
+        home_of(&self.origin, slots)
     }
 
     /// Whether no user made it.
@@ -293,6 +296,11 @@ impl Definition {
         };
         Err(Error::Invalid(why))
     }
+}
+
+/// The slot of what was made under a name.
+pub(crate) fn home_of(origin: &str, slots: u32) -> u16 {
+    ((u128::from(xxh3_64(origin.as_bytes())) * u128::from(slots)) >> 64) as u16
 }
 
 /// The part of a stored definition that the first version lacked.

@@ -11,6 +11,7 @@
 //! lets a thread do it.
 
 mod checkpoint;
+mod cluster;
 mod describe;
 mod dump;
 mod feed;
@@ -18,6 +19,7 @@ mod growth;
 mod handle;
 mod inspect;
 mod lane;
+mod ledger;
 mod manifest;
 mod memory;
 mod merge;
@@ -49,16 +51,19 @@ use crate::fold::{Archived, Means, Outcome};
 use crate::limits::PARTITIONS_MAX;
 use crate::log::{self, FileLog, Log};
 use crate::random::{Random, SystemRandom};
+use crate::registry::Registry;
 use crate::{Error, Position, Result};
+pub use cluster::{Cluster, Role};
 pub use dump::{Loader, is_dump};
 pub use feed::Changes;
 use handle::Directory;
 pub use handle::{Answer, Handle};
 pub use inspect::{BlobReport, StoredReport, inspect};
 use lane::{Lane, Slot};
+use ledger::Ledger;
 pub use manifest::MAGIC as MANIFEST_MAGIC;
 pub(crate) use manifest::VERSION as MANIFEST_VERSION;
-use part::Applied;
+pub use part::Applied;
 pub use recover::{MAGIC as DEPLOYMENT_MAGIC, created};
 pub use requests::{NewFilter, Sharding, Token, Written};
 pub use settings::Settings;
@@ -115,6 +120,10 @@ struct Shared {
     /// Versions are made, and chunks removed, one after another.
     versions: tokio::sync::Mutex<versions::Known>,
     work: worker::Work,
+    /// The other nodes, if there are any.
+    cluster: Option<Arc<dyn Cluster>>,
+    /// Where they agree on checkpoints.
+    ledger: Option<Ledger>,
 }
 
 /// What an engine is put together from.
@@ -125,6 +134,7 @@ pub struct Builder {
     blobs: Option<Arc<dyn ObjectStore>>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
+    cluster: Option<(Arc<dyn Cluster>, Arc<dyn Registry>)>,
 }
 
 impl Builder {
@@ -155,6 +165,12 @@ impl Builder {
         Self { random, ..self }
     }
 
+    /// One of several nodes on the same log and blobs. It hosts what it is told to, and what filters there are; in the registry, nodes
+    /// agree on which checkpoint of a slot is the newest.
+    pub fn with_cluster(self, cluster: Arc<dyn Cluster>, registry: Arc<dyn Registry>) -> Self {
+        Self { cluster: Some((cluster, registry)), ..self }
+    }
+
     /// Recovers what there is, or creates a deployment.
     pub async fn open(self) -> Result<Engine> {
         self.settings.check()?;
@@ -173,7 +189,7 @@ impl Builder {
             limits: self.settings.limits.clone(),
             budget: crate::budget::Budget::new(self.settings.memory_bytes),
         };
-        let recovered = recover::recover_slots(&blobs, &self.settings, &means).await?;
+        let (cluster, ledger) = self.cluster.map(|(nodes, registry)| (nodes, Ledger::new(registry))).unzip();
         let mut shared = Shared {
             reading: (0..slots).map(|_| transfer::Reading::default()).collect(),
             directory: Directory::new(slots),
@@ -188,9 +204,22 @@ impl Builder {
             clock: self.clock,
             random: self.random,
             means,
+            cluster,
+            ledger,
         };
+        if shared.cluster.is_some() {
+            if shared.log.is_exclusive() {
+                return Err(Error::Invalid(
+                    "this log is for one process: a cluster needs one that all nodes see".into(),
+                ));
+            }
+            shared.lanes =
+                (0..partitions).map(|number| Lane::new(number, Vec::new(), Position::START)).collect();
+            shared.host(shared.catalog()).await?;
+            return Ok(Engine { shared: Arc::new(shared), workers: std::sync::Mutex::default() });
+        }
         let mut by_lane: Vec<Vec<Slot>> = (0..partitions).map(|_| Vec::new()).collect();
-        for slot in recovered {
+        for slot in recover::recover_slots(&shared.blobs, &shared.settings, &shared.means).await? {
             by_lane[usize::from(slot.state.slot()) % partitions as usize].push(slot);
         }
         shared.lanes = recover::lanes(&shared, by_lane).await?;
@@ -219,6 +248,7 @@ impl Engine {
             blobs: None,
             clock: Arc::new(SystemClock::default()),
             random: Arc::new(SystemRandom::default()),
+            cluster: None,
         }
     }
 
@@ -232,11 +262,14 @@ impl Engine {
         &self.shared.means.budget
     }
 
-    /// Digests of all slots, in order. Nothing is folded while a lane's slots are looked at.
+    /// Digests of all slots, in order; 0 for those that other nodes host. Nothing is folded while a lane's slots are looked at.
     pub async fn digests(&self) -> Result<Vec<u128>> {
         let mut digests = vec![0; self.shared.maintenance.len()];
         for lane in &self.shared.lanes {
             let mut turn = lane.turn.lock().await;
+            if turn.slots.is_empty() {
+                continue;
+            }
             lane.catch_up(&self.shared, &mut turn).await?;
             for slot in &turn.slots {
                 digests[usize::from(slot.state.slot())] = slot.state.digest();
@@ -270,6 +303,9 @@ impl Shared {
 
     /// Shows readers what a slot has of a filter.
     fn show(&self, slot: &Slot, filter: u64) -> Result<()> {
+        if !slot.is_shown {
+            return Ok(());
+        }
         let shard = slot.state.shard(filter);
         let stored = slot.stored.get(&filter).map(|stored| stored.counts).unwrap_or_default();
         self.directory.show(slot.state.slot(), filter, shard.map(|shard| (shard, stored)), |definition| {
@@ -336,6 +372,14 @@ impl Shared {
 
     /// Appends entries to their partitions, and gives what came of each, in the same order.
     async fn submit(&self, entries: Vec<(u32, Entry)>) -> Result<Vec<Applied>> {
+        match &self.cluster {
+            None => self.submit_to_lanes(entries).await,
+            Some(cluster) => self.submit_to_nodes(&**cluster, entries).await,
+        }
+    }
+
+    /// The same where all of these partitions are hosted here.
+    async fn submit_to_lanes(&self, entries: Vec<(u32, Entry)>) -> Result<Vec<Applied>> {
         // Neighbours for the same lane go there together.
         let mut by_lane: Vec<(u32, Vec<Entry>)> = Vec::with_capacity(self.lanes.len().min(entries.len()));
         for (partition, entry) in entries {

@@ -12,6 +12,9 @@ pub enum Error {
     /// The request makes no sense here: change it.
     #[error("{0}")]
     Invalid(String),
+    /// Another node has to be asked; nothing was changed here. Who that is can be known now.
+    #[error("{0}")]
+    Moved(String),
     /// Stored bytes are not what was written. The message names the file and the offset.
     #[error("{0}")]
     Corrupt(String),

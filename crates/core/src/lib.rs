@@ -12,6 +12,7 @@
 //! | [`feed`] | what changed a filter later, frame by frame |
 //! | [`copy`] | a filter in another process, from a version and a feed |
 //! | [`ring`] | which members of a cluster host which slots |
+//! | [`cluster`] | who the nodes are and who hosts what, as all of them know it |
 //! | [`agreement`] | what all nodes of a deployment agree on |
 //! | [`registry`] | the seam to a registry, its contract as a suite, the embedded one |
 //! | [`blobs`] | blobs in a folder, the embedded object store |
@@ -29,6 +30,7 @@ pub mod archive;
 pub mod blobs;
 pub mod budget;
 pub mod clock;
+pub mod cluster;
 pub mod copy;
 pub mod definition;
 pub mod disk;

@@ -124,3 +124,23 @@ async fn damage_is_told() {
         assert!(node(1, 1, None).join(&registry).await.is_err());
     }
 }
+
+#[tokio::test]
+async fn a_cluster_and_a_single_server_keep_out_of_each_others_deployments() {
+    let registry = EmbeddedRegistry::in_memory(Arc::new(ManualClock::default()));
+    let ours = node(256, 8, None).in_cluster("orders", 2);
+    ours.join(&registry).await.unwrap();
+    ours.join(&registry).await.unwrap();
+    assert_eq!(Agreement::read(&registry).await.unwrap().unwrap().cluster(), Some(("orders", 2)));
+    for (other, shown) in [
+        (node(256, 8, None), "cluster none here and orders with 2"),
+        (node(256, 8, None).in_cluster("users", 2), "cluster users with 2"),
+        (node(256, 8, None).in_cluster("orders", 3), "orders with 3"),
+    ] {
+        let error = other.join(&registry).await.unwrap_err().to_string();
+        assert!(error.contains(shown), "{error}");
+    }
+    let registry = EmbeddedRegistry::in_memory(Arc::new(ManualClock::default()));
+    node(256, 8, None).join(&registry).await.unwrap();
+    assert!(ours.join(&registry).await.unwrap_err().to_string().contains("and none there"));
+}

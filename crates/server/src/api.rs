@@ -17,6 +17,7 @@
 //! | `POST /v1/filters/{name}/switch` | a new version that all strong replicas switch to together |
 //! | `GET, POST, DELETE /v1/filters/{name}/rollout` | a version that goes out group by group |
 //! | `GET, PUT, DELETE /v1/filters/{name}/schedule` | when it is built anew |
+//! | `GET /v1/cluster` | the nodes, if it is one of several |
 //! | `GET, POST /v1/tokens`, `DELETE /v1/tokens/{id}` | who may do what, until when |
 //! | `GET /v1/openapi.json` | all of this, for programs |
 //!
@@ -24,6 +25,7 @@
 
 mod caller;
 mod chunks;
+mod cluster;
 mod download;
 mod encoding;
 mod fault;
@@ -100,10 +102,12 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
             "/v1/filters/{name}/schedule",
             get(rollouts::planned).put(rollouts::plan_rebuilds).delete(rollouts::unplan),
         )
+        .route("/v1/cluster", get(cluster::nodes))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .fallback(async || Fault::not_found("there is nothing at this path"))
         .method_not_allowed_fallback(async || Fault::method_not_allowed())
+        .layer(axum::middleware::from_fn_with_state(Api(Arc::clone(&nodes)), cluster::checked))
         .layer(axum::middleware::from_fn(seal::sealed))
         .with_state(Api(nodes))
 }

@@ -160,7 +160,11 @@ impl http::Node for Shared {
     fn ready(&self) -> Result<(), String> {
         match self.node.get() {
             None => Err("recovering".into()),
-            Some(node) => node.failure().map_or(Ok(()), |why| Err(why.to_owned())),
+            Some(node) => match (node.failure(), &node.cluster) {
+                (Some(why), _) => Err(why.to_owned()),
+                (None, Some(nodes)) => nodes.ready(),
+                (None, None) => Ok(()),
+            },
         }
     }
 }
@@ -176,6 +180,9 @@ impl Collect for Shared {
         let Some(node) = self.node.get() else { return };
         node.metrics.collect(page);
         collect_filters(node, page);
+        if let Some(nodes) = &node.cluster {
+            nodes.collect(page);
+        }
         let used = node.engine.budget().used();
         page.family("umbel_memory_bytes", Kind::Gauge, "Memory of all arrays.").sample(&[], used);
         let limit = node.engine.budget().limit();

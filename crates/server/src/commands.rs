@@ -14,6 +14,7 @@ pub(crate) mod info;
 pub mod keys;
 pub(crate) mod latency;
 pub(crate) mod memory;
+mod peer;
 pub(crate) mod server;
 pub(crate) mod slowlog;
 pub mod table;
@@ -28,6 +29,7 @@ use umbel_core::definition::Growth;
 use umbel_core::engine::Handle;
 
 use crate::clients::Client;
+use crate::cluster::DOWN;
 use crate::names::name_of;
 use crate::node::unix_time;
 use crate::resp::Command;
@@ -58,6 +60,7 @@ impl From<umbel_core::Error> for Refusal {
         use umbel_core::Error;
         match error {
             // Clients know these first words: the one may be tried again, the other not.
+            Error::Retry(why) if why.starts_with(DOWN) => why.into(),
             Error::Retry(why) => format!("TRYAGAIN {why}").into(),
             Error::Closed(why) => format!("{CLOSED} {why}").into(),
             other => format!("ERR {other}").into(),
@@ -87,21 +90,24 @@ const SHOWN_BYTES: usize = 128;
 
 /// Runs a command that is known, permitted and has as many words as it takes.
 pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
+    if session.node.cluster.is_some() {
+        check_on_cluster(id)?;
+    }
     match id {
         Id::BfAdd | Id::BfMadd => bf::add(session, command).await,
         Id::BfInsert => bf::insert(session, command).await,
         Id::BfExists | Id::BfMexists => bf::exists(session, command).await,
         Id::BfReserve => bf::reserve(session, command).await,
-        Id::BfInfo => bf::info(session, command),
-        Id::BfCard => bf::card(session, command),
-        Id::BfDebug => bf::debug(session, command),
+        Id::BfInfo => bf::info(session, command).await,
+        Id::BfCard => bf::card(session, command).await,
+        Id::BfDebug => bf::debug(session, command).await,
         Id::CfAdd | Id::CfAddnx => cf::add(session, command).await,
         Id::CfInsert | Id::CfInsertnx => cf::insert(session, command).await,
         Id::CfExists | Id::CfMexists => cf::exists(session, command).await,
         Id::CfDel => cf::del(session, command).await,
         Id::CfCount => cf::count(session, command).await,
         Id::CfReserve => cf::reserve(session, command).await,
-        Id::CfInfo => cf::info(session, command),
+        Id::CfInfo => cf::info(session, command).await,
         Id::CfCompact => cf::compact(session, command).await,
         Id::UmbelCreate => umbel::create(session, command).await,
         Id::UmbelAdd => umbel::add(session, command).await,
@@ -113,7 +119,16 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::UmbelClear => umbel::clear(session, command).await,
         Id::UmbelList => umbel::list(session),
         Id::UmbelHelp => umbel::help(session),
-        Id::UmbelStats => umbel::stats(session, command),
+        Id::UmbelStats => umbel::stats(session, command).await,
+        Id::UmbelPeerHello
+        | Id::UmbelPeerSubmit
+        | Id::UmbelPeerAsk
+        | Id::UmbelPeerVerify
+        | Id::UmbelPeerReach
+        | Id::UmbelPeerCounts => peer::run(id, session, command).await,
+        Id::UmbelNodeList | Id::UmbelNodeDrain | Id::UmbelNodeUndrain => {
+            peer::node(id, session, command).await
+        }
         Id::UmbelExport => transfer::export(session, command).await,
         Id::UmbelImport => transfer::import(session, command).await,
         Id::UmbelMerge => transfer::merge(session, command).await,
@@ -125,7 +140,9 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::Restore => transfer::restore(session, command).await,
         Id::Rename | Id::Renamenx | Id::UmbelRename => expiry::rename(id, session, command).await,
         Id::Expire | Id::Pexpire | Id::Expireat | Id::Pexpireat => expiry::expire(id, session, command).await,
-        Id::Ttl | Id::Pttl | Id::Expiretime | Id::Pexpiretime => expiry::time_left(id, session, command),
+        Id::Ttl | Id::Pttl | Id::Expiretime | Id::Pexpiretime => {
+            expiry::time_left(id, session, command).await
+        }
         Id::Persist => expiry::persist(session, command).await,
         Id::AclCat
         | Id::AclDeluser
@@ -144,8 +161,8 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
             config::run(id, session, command)
         }
         Id::Del | Id::Unlink => keys::del(session, command).await,
-        Id::Exists | Id::Touch => keys::exists(session, command),
-        Id::Type => keys::kind(session, command),
+        Id::Exists | Id::Touch => keys::exists(session, command).await,
+        Id::Type => keys::kind(session, command).await,
         Id::Keys => keys::keys(session, command),
         Id::Scan => keys::scan(session, command),
         Id::Randomkey => keys::random(session),
@@ -203,7 +220,7 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::Discard => transactions::discard(session),
         // It runs commands, this function among them.
         Id::Exec => Box::pin(transactions::exec(session)).await,
-        Id::MemoryUsage => memory::usage(session, command),
+        Id::MemoryUsage => memory::usage(session, command).await,
         Id::MemoryStats => memory::stats(session),
         Id::MemoryDoctor => memory::doctor(session),
         Id::MemoryHelp => memory::show_help(session),
@@ -215,13 +232,33 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         | Id::Latency
         | Id::Memory
         | Id::Module
-        | Id::Slowlog => Err(unknown_subcommand(id.row(), command)),
+        | Id::Slowlog
+        | Id::UmbelNode
+        | Id::UmbelPeer => Err(unknown_subcommand(id.row(), command)),
+    }
+}
+
+/// Says what cannot be done where other nodes have parts of filters.
+fn check_on_cluster(id: Id) -> Outcome {
+    match id {
+        Id::BfScandump
+        | Id::CfScandump
+        | Id::BfLoadchunk
+        | Id::CfLoadchunk
+        | Id::Dump
+        | Id::Restore
+        | Id::UmbelExport
+        | Id::UmbelImport
+        | Id::UmbelMerge => {
+            Err(format!("ERR {} does not work on a cluster yet", id.row().name.to_uppercase()).into())
+        }
+        _ => Ok(()),
     }
 }
 
 /// The filter that a command names in its first argument.
-pub fn filter_of(session: &Session, key: &[u8], is_cuckoo: bool) -> Outcome<Arc<Handle>> {
-    let filter = session.node.engine.filter(&name_of(key)).ok_or("ERR not found")?;
+pub async fn filter_of(session: &Session, key: &[u8], is_cuckoo: bool) -> Outcome<Arc<Handle>> {
+    let filter = session.node.filter(&name_of(key)).await?.ok_or("ERR not found")?;
     check_kind(&filter, is_cuckoo)?;
     Ok(filter)
 }

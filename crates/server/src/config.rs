@@ -26,11 +26,11 @@ use umbel_filter::{Family, Secret};
 use crate::digest::Digest;
 pub use live::Live;
 pub use load::{Sources, unknown_environment};
-pub use value::Named;
 use value::{
-    Addresses, Bytes, Choice, Codec, Durable, Engine, File, Hashing, Hidden, Number, Period, Rate, Switch,
-    Threshold, Version,
+    Addresses, Bytes, Choice, Codec, Durable, Engine, File, Hashing, Hidden, Number, Period, Place, Rate,
+    Shared, Switch, Threshold, Version, Word,
 };
+pub use value::{Named, SharedSecret};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -81,7 +81,7 @@ impl Row {
 
     /// Whether a value as it was given must not be shown.
     pub fn is_secret(&self) -> bool {
-        matches!(self.name, "password" | "log" | "blobs" | "registry")
+        matches!(self.name, "password" | "log" | "blobs" | "registry" | "cluster_secret")
     }
 
     /// Whether it is yes or no.
@@ -194,6 +194,15 @@ settings! {
     durability: Durability = "interval 200ms", Durable, fixed("appendfsync"), "", "What an acknowledged add survives, if the log is in the data folder: always (a power cut), interval TIME (a power cut after that time), os (the end of the process)";
     slots: u32 = "256", Number(1, 4096), fixed(""), "slots", "Units of order and placement; fixed when the deployment is made, and taken from the registry if nobody says so";
     partitions: u32 = "2", Number(1, 4096), fixed(""), "partitions", "Parts of the log that are written side by side; fixed in the same way";
+    cluster: String = "", Word, fixed(""), "", "Name of the cluster that this server is a node of; empty is a server by itself. Needs log, blobs, registry, node and cluster_secret";
+    node: String = "", Word, fixed(""), "", "Name of this node, which no other node has";
+    zone: String = "", Word, fixed(""), "", "What may fail at once with this node: hosts of a partition are in different zones, as far as there are enough";
+    weight: u32 = "100", Number(1, 10_000), fixed(""), "", "Share of the partitions that this node hosts: twice the weight, twice the partitions";
+    copies: u32 = "2", Number(1, 16), fixed(""), "hosts", "Nodes that host a partition; the same on all nodes, and fixed when the cluster is made";
+    advertise: String = "", Place, fixed(""), "", "HOST:PORT at which other nodes reach this one; empty is the first address of bind, and port";
+    cluster_lease: Duration = "5s", Period(Duration::from_millis(500), Duration::from_secs(600)), fixed(""), "seconds", "How long a node that says nothing keeps its place";
+    cluster_secret: Option<SharedSecret> = "", Shared, fixed(""), "", "What nodes show each other to be let in: 16 bytes or more, the same on all nodes";
+    cluster_secret_file: Option<PathBuf> = "", File, fixed(""), "", "File whose first line is that secret";
     password: Option<Digest> = "", Hidden, live("requirepass"), "", "Password of the default user; empty is none. Only its SHA-256 is kept";
     password_file: Option<PathBuf> = "", File, fixed(""), "", "File whose first line is that password";
     protected_mode: bool = "yes", Switch, live("protected-mode"), "", "Whether other machines are refused while the default user has no password";
@@ -384,6 +393,7 @@ impl Config {
         {
             return fail(format!("partitions is {}, and log says {told}; say it once", self.partitions));
         }
+        self.check_cluster()?;
         if self.family == Family::Keyed && self.secret_file.is_none() {
             return fail("family is keyed, but secret_file is not set".to_owned());
         }
@@ -396,6 +406,52 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    fn check_cluster(&self) -> Result<(), Error> {
+        let fail = |text: String| Err(Error(text));
+        let name = &self.cluster;
+        if name.is_empty() {
+            let alone =
+                ["node", "zone", "weight", "copies", "advertise", "cluster_secret", "cluster_secret_file"];
+            return match alone.into_iter().find(|setting| self.is_given(setting)) {
+                Some(setting) => {
+                    fail(format!("{setting} is set, but cluster is not: it names what this is a node of"))
+                }
+                None => Ok(()),
+            };
+        }
+        let planes = [("log", &self.log), ("blobs", &self.blobs), ("registry", &self.registry)];
+        if let Some((plane, _)) = planes.iter().find(|(_, url)| url.is_none()) {
+            return fail(format!(
+                "cluster is {name}, but {plane} is in the data folder; nodes share a log, blobs and a registry on engines"
+            ));
+        }
+        if self.node.is_empty() {
+            return fail(format!("cluster is {name}, but node is not set; every node has a name of its own"));
+        }
+        if self.cluster_secret.is_none() {
+            return fail(format!(
+                "cluster is {name}, but neither cluster_secret nor cluster_secret_file is set"
+            ));
+        }
+        if self.port == 0 {
+            return fail(format!("cluster is {name}, but port is 0; other nodes come there"));
+        }
+        self.advertised().map(drop)
+    }
+
+    /// Where other nodes reach this one.
+    pub fn advertised(&self) -> Result<String, Error> {
+        if !self.advertise.is_empty() {
+            return Ok(self.advertise.clone());
+        }
+        match self.bind.iter().find(|address| !address.is_unspecified()) {
+            Some(address) => Ok(std::net::SocketAddr::new(*address, self.port).to_string()),
+            None => Err(Error(
+                "bind is every address; say with advertise at which one other nodes reach this one".into(),
+            )),
+        }
     }
 
     /// The file that settings were read from, if one was.

@@ -19,6 +19,7 @@
 //! | [`http`] | connections of HTTP, health and metrics |
 //! | [`api`] | filters and their keys over HTTP |
 //! | [`sync`] | who has copies of filters, and what they are told |
+//! | [`cluster`] | the other nodes, if there are any |
 //! | [`metrics`] | what is counted, and Prometheus's page |
 //! | [`glob`] | Redis's patterns |
 //! | [`digest`] | passwords as they are kept |
@@ -29,6 +30,7 @@ pub mod api;
 mod batch;
 pub mod chores;
 pub mod clients;
+pub mod cluster;
 pub mod commands;
 pub mod config;
 mod connection;

@@ -15,7 +15,7 @@ pub use histogram::{Counts, Histogram};
 pub use prometheus::{CONTENT_TYPE, Collect, Family, Kind, Page, Registry, Value};
 
 /// Codes of error replies that are counted apart; `INFO errorstats` has them.
-pub const ERROR_CODES: [&str; 16] = [
+pub const ERROR_CODES: [&str; 17] = [
     "ERR",
     "WRONGTYPE",
     "NOPERM",
@@ -31,6 +31,7 @@ pub const ERROR_CODES: [&str; 16] = [
     "NOSCRIPT",
     "DENIED",
     "TRYAGAIN",
+    "CLUSTERDOWN",
     "OTHER",
 ];
 

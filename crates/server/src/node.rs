@@ -7,12 +7,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Mutex, watch};
 use umbel_core::clock::SystemClock;
-use umbel_core::engine::Engine;
+use umbel_core::engine::{Engine, Handle};
 use umbel_core::registry::{EmbeddedRegistry, Registry};
 use umbel_filter::Family;
 
 use crate::acl::{self, Acl};
 use crate::clients::Clients;
+use crate::cluster::Nodes;
 use crate::commands::connection::run_id;
 use crate::commands::table;
 use crate::config::{Config, Live};
@@ -45,6 +46,8 @@ pub struct Node {
     pub engine: Arc<Engine>,
     /// What all must agree on besides: tokens, and which version of a filter counts.
     pub registry: Arc<dyn Registry>,
+    /// The other nodes, if it is one of several.
+    pub cluster: Option<Arc<Nodes>>,
     /// Versions of filters.
     pub(crate) releases: Releases,
     /// Copies of filters elsewhere.
@@ -173,6 +176,7 @@ impl Node {
             Arc::new(EmbeddedRegistry::in_memory(Arc::new(SystemClock::default())));
         Ok(Self {
             engine: Arc::new(engine),
+            cluster: None,
             releases: Releases::new(Arc::clone(&registry)),
             sync: Sync::default(),
             registry,
@@ -203,10 +207,33 @@ impl Node {
         Self { releases: Releases::new(Arc::clone(&registry)), registry, ..self }
     }
 
+    /// The same as one of several nodes.
+    pub fn with_cluster(self, nodes: Arc<Nodes>) -> Self {
+        nodes.attach(&self.engine);
+        Self { cluster: Some(nodes), ..self }
+    }
+
     /// The time, for measuring.
     #[inline]
     pub fn now(&self) -> Instant {
         now()
+    }
+
+    /// The filter of that name, wherever it was made.
+    pub async fn filter(&self, name: &str) -> umbel_core::Result<Option<Arc<Handle>>> {
+        match self.engine.filter(name) {
+            None if self.engine.is_clustered() => self.engine.find(name).await,
+            found => Ok(found),
+        }
+    }
+
+    /// How many keys a filter holds, here and on other nodes.
+    pub async fn counts_of(&self, filter: &Handle) -> umbel_core::Result<umbel_core::fold::Counts> {
+        if self.engine.is_clustered() {
+            return self.engine.counts(filter).await;
+        }
+        let (items, held, removed) = (filter.items(), filter.held(), filter.removed());
+        Ok(umbel_core::fold::Counts { items, held, removed })
     }
 
     /// Ends the server because it cannot go on.

@@ -16,6 +16,7 @@ use umbel_filter::Fingerprint;
 use crate::acl::{Access, Denied, Login, Reason};
 use crate::batch::Part;
 use crate::clients::Client;
+use crate::cluster::wire;
 use crate::commands::table::{self, Id, Row};
 use crate::commands::{self, Outcome, Refusal};
 use crate::event_loop::{Local, Room};
@@ -48,6 +49,8 @@ pub struct Session {
     pub is_closing: bool,
     /// Whether the client wants replies.
     pub wants: Wants,
+    /// Whether it is another node, which has shown that it knows the secret.
+    pub is_peer: bool,
     /// Who the client is, if it has said so or need not.
     pub login: Option<Login>,
     /// When the clock was last looked at: one command ends and the next one begins then.
@@ -114,6 +117,7 @@ impl Session {
             is_executing: false,
             is_closing: false,
             wants: Wants::default(),
+            is_peer: false,
             login,
             now,
             run: Run::default(),
@@ -123,6 +127,16 @@ impl Session {
 
     /// What the client may send.
     pub fn limits(&self) -> Limits {
+        if self.is_peer {
+            // What nodes tell each other does not depend on what clients may say.
+            let most = wire::MESSAGE_BYTES_MAX;
+            return Limits {
+                arguments_max: 16,
+                bulk_bytes_max: most,
+                command_bytes_max: 2 * most,
+                authenticated: true,
+            };
+        }
         self.node.limits(self.login.is_some())
     }
 
@@ -379,7 +393,8 @@ impl Session {
             let event = if id.row().is("fast") { Event::FastCommand } else { Event::Command };
             self.node.latency.record(event, took);
         }
-        if took >= self.node.slowlog.threshold() {
+        // A secret is not shown.
+        if took >= self.node.slowlog.threshold() && id != Id::UmbelPeerHello {
             let words: Vec<&[u8]> = match command {
                 Some(command) => command.from(0).collect(),
                 None => vec![&self.run.name, &self.run.key],
@@ -421,7 +436,8 @@ impl Session {
             Some(filter) => Some(filter),
             None => node.engine.filter(&name_of(command.get(1))),
         };
-        if filter.is_none() && is_add(id) {
+        // Another node may have made it a moment ago.
+        if filter.is_none() && (is_add(id) || node.engine.is_clustered()) {
             return false;
         }
         let permitted =
@@ -466,7 +482,7 @@ impl Session {
 
     /// The filter that a run is about; an add makes it if there is none.
     async fn filter_of_run(&self, id: Id, key: &[u8]) -> Result<Option<Arc<Handle>>, Refusal> {
-        let filter = self.node.engine.filter(&name_of(key));
+        let filter = self.node.filter(&name_of(key)).await?;
         check_kind_of_run(id, filter.as_deref())?;
         if filter.is_some() || !is_add(id) {
             return Ok(filter);
@@ -485,15 +501,16 @@ impl Session {
             return false;
         }
         match &self.run.filter {
-            Some(filter) => filter.contains_batch(&self.run.keys, &mut self.answers),
+            Some(filter) => {
+                // If not, it may be on disk, or another node has to be asked.
+                if !self.node.engine.contains_at_once(filter, &self.run.keys, &mut self.answers) {
+                    return false;
+                }
+            }
             None => {
                 self.answers.clear();
                 self.answers.resize(self.run.keys.len(), Answer::Absent);
             }
-        }
-        if self.answers.contains(&Answer::Unknown) {
-            // It may be on disk.
-            return false;
         }
         let outcome = self.write_answers(id);
         self.end_run(id, &outcome);

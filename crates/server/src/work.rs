@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::commands::{Outcome, Refusal};
 use crate::node::Node;
@@ -19,6 +19,13 @@ impl Work {
         let builder = &mut Builder::new_multi_thread();
         let builder = builder.worker_threads(THREADS).max_blocking_threads(THREADS).thread_name("work");
         Ok(Self(Some(builder.on_thread_start(yield_to_others).enable_time().build()?)))
+    }
+}
+
+impl Work {
+    /// Where such work goes; nowhere while the server ends.
+    pub(crate) fn handle(&self) -> Option<Handle> {
+        self.0.as_ref().map(|runtime| runtime.handle().clone())
     }
 }
 

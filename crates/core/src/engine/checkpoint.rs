@@ -102,7 +102,10 @@ impl Shared {
     pub(super) async fn checkpoint(&self, number: u16) -> Result<bool> {
         let _busy = self.maintenance(number).lock().await;
         let lane = self.lane(number);
-        let cut = {
+        if !self.is_first(lane.partition) {
+            return Ok(false);
+        }
+        let (cut, before) = {
             let mut turn = lane.turn.lock().await;
             if turn.uncertain {
                 lane.catch_up(self, &mut turn).await?;
@@ -112,9 +115,11 @@ impl Shared {
             if !slot.needs_checkpoint() {
                 return Ok(false);
             }
-            cut(slot, position)
+            let before = slot.checkpoint();
+            (cut(slot, position), before)
         };
         let (manifest, run) = self.write_cut(&cut).await?;
+        self.commit(number, before, manifest.number).await?;
         let mut turn = lane.turn.lock().await;
         let Some(slot) = turn.slot(self, number) else { return Ok(false) };
         slot.runs.extend(run);
@@ -240,6 +245,9 @@ impl Shared {
     pub(super) async fn merge(&self, number: u16) -> Result<bool> {
         let _busy = self.maintenance(number).lock().await;
         let lane = self.lane(number);
+        if !self.is_first(lane.partition) {
+            return Ok(false);
+        }
         let (runs, first, last, checkpoint) = {
             let mut turn = lane.turn.lock().await;
             let Some(slot) = turn.slot(self, number) else { return Ok(false) };
@@ -261,6 +269,7 @@ impl Shared {
         manifest.runs.truncate(first);
         manifest.runs.push(merged.path().to_string());
         self.write_manifest(&manifest).await?;
+        self.commit(number, last, checkpoint).await?;
 
         let mut turn = lane.turn.lock().await;
         let Some(slot) = turn.slot(self, number) else { return Ok(false) };

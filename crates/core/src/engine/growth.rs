@@ -25,7 +25,7 @@ impl Shared {
     /// Whether a filter is so full that it is time for the next size.
     pub(super) fn is_due(&self, handle: &Handle) -> bool {
         let definition = handle.definition();
-        let fill = u128::from(handle.items()) * 100;
+        let fill = u128::from(handle.items_everywhere()) * 100;
         self.grows(&definition)
             && fill >= u128::from(definition.spec.capacity) * u128::from(self.settings.grow_at_percent)
     }
@@ -33,7 +33,7 @@ impl Shared {
     /// Whether so many keys were removed that counters which were stuck are worth being freed.
     pub(super) fn is_worn(&self, handle: &Handle) -> bool {
         let definition = handle.definition();
-        let fits = handle.items() <= definition.spec.capacity;
+        let fits = handle.items_everywhere() <= definition.spec.capacity;
         let removals = handle.removals.load(Ordering::Relaxed);
         definition.retain && fits && removals > definition.spec.capacity.max(REMOVALS_MIN)
     }
@@ -51,10 +51,11 @@ impl Shared {
         self.finish().await?;
         let wanted = handle.wanted.swap(0, Ordering::Relaxed);
         let definition = handle.definition();
-        let overfull = handle.items().saturating_add(wanted) > definition.spec.capacity;
+        let items = handle.items_everywhere();
+        let overfull = items.saturating_add(wanted) > definition.spec.capacity;
         let more = more.max(wanted);
         if (self.is_due(handle) || overfull) && self.grows(&definition) {
-            let wanted = next_capacity(&definition, handle.items(), more, self.settings.grow_at_percent);
+            let wanted = next_capacity(&definition, items, more, self.settings.grow_at_percent);
             let next = definition.resized(wanted, definition.spec.error)?;
             self.redefine(handle, &next).await?;
         }
@@ -66,11 +67,9 @@ impl Shared {
         let _one_at_a_time = handle.growing.lock().await;
         self.finish().await?;
         let definition = handle.definition();
-        if handle.items() > capacity {
-            return Err(Error::Invalid(format!(
-                "a capacity of {capacity}; {} keys are in the filter",
-                handle.items()
-            )));
+        let items = handle.items_everywhere();
+        if items > capacity {
+            return Err(Error::Invalid(format!("a capacity of {capacity}; {items} keys are in the filter")));
         }
         self.redefine(handle, &definition.resized(capacity, error)?).await?;
         self.build(handle).await
@@ -83,22 +82,20 @@ impl Shared {
         if next.retain {
             // One shard at a time takes more memory than it gives back.
             let shard = u64::try_from(plan.geometry.bytes()).unwrap_or(u64::MAX);
-            let all = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
+            let all = self.share_of(u64::try_from(plan.bytes()).unwrap_or(u64::MAX), next.shards);
             let more = all.saturating_sub(handle.bytes()).saturating_add(shard.min(all));
             self.reserve(more, &next.name).await?;
         } else {
-            self.reserve(
-                u64::try_from(plan.bytes()).unwrap_or(u64::MAX).saturating_sub(handle.bytes()),
-                &next.name,
-            )
-            .await?;
+            let all = self.share_of(u64::try_from(plan.bytes()).unwrap_or(u64::MAX), next.shards);
+            self.reserve(all.saturating_sub(handle.bytes()), &next.name).await?;
         }
         self.everywhere(handle.id(), next, &Operation::Define(next.encode()?)).await
     }
 
-    /// Builds the newest generation in every slot that has an older one.
+    /// Builds the newest generation in every slot that has an older one, and of which this node is the first host. Other hosts build it
+    /// when the log says that it answers.
     pub(super) async fn build(&self, handle: &Arc<Handle>) -> Result<()> {
-        for slot in handle.slots() {
+        for slot in handle.slots().filter(|slot| self.is_first(self.lane(*slot).partition)) {
             while !self.build_shard(slot, handle.id()).await? {}
         }
         handle.recount();

@@ -56,6 +56,8 @@ pub struct Handle {
     changes: Mutex<()>,
     /// Shards that are not in memory. Every add asks, and counting them anew would take longer than the add.
     absent: AtomicU64,
+    /// Those of them that other nodes host.
+    elsewhere: AtomicU64,
     items: AtomicU64,
     /// Set by whoever uses the filter, cleared by whoever looks for filters that nobody uses.
     pub(super) used: AtomicBool,
@@ -123,6 +125,7 @@ impl Handle {
             table: ArcSwapOption::empty(),
             changes: Mutex::default(),
             absent: AtomicU64::new(u64::from(definition.shards)),
+            elsewhere: AtomicU64::new(0),
             expires: AtomicU64::new(definition.expires.unwrap_or(u64::MAX)),
             windowed: definition.window.is_some(),
             live: ArcSwap::default(),
@@ -182,9 +185,12 @@ impl Handle {
         self.shard(slot)?.projection.load_full()
     }
 
-    /// Whether everything that answers is in memory.
+    /// Whether everything that answers here is in memory.
     pub fn is_resident(&self) -> bool {
-        if self.windowed { self.window_is_resident() } else { self.absent.load(Ordering::Acquire) == 0 }
+        if self.windowed {
+            return self.window_is_resident();
+        }
+        self.absent.load(Ordering::Acquire) <= self.elsewhere.load(Ordering::Acquire)
     }
 
     /// Lets another array answer for a shard, or none. Whoever has the slot's turn calls it.
@@ -271,6 +277,22 @@ impl Handle {
         if self.windowed { self.window_items() } else { self.items.load(Ordering::Relaxed) }
     }
 
+    /// The same on all nodes, as far as it can be told from the shards that are here: keys are spread evenly.
+    pub(super) fn items_everywhere(&self) -> u64 {
+        let shards = self.shards.len() as u64;
+        let here = shards.saturating_sub(self.elsewhere.load(Ordering::Relaxed));
+        if here == shards {
+            return self.items();
+        }
+        let all = u128::from(self.items()) * u128::from(shards) / u128::from(here.max(1));
+        u64::try_from(all).unwrap_or(u64::MAX)
+    }
+
+    /// What one slot holds of it.
+    pub(super) fn counts_of(&self, slot: u16) -> Counts {
+        self.shard(slot).map(Place::counts).unwrap_or_default()
+    }
+
     /// Whether it remembers its newest keys only, in other filters.
     pub fn is_window(&self) -> bool {
         self.windowed
@@ -293,7 +315,7 @@ impl Handle {
 
     /// Whether the arrays that answer have room for so many more.
     pub(super) fn has_room_for(&self, more: u64) -> bool {
-        self.items().saturating_add(more) <= self.room.load(Ordering::Relaxed)
+        self.items_everywhere().saturating_add(more) <= self.room.load(Ordering::Relaxed)
     }
 
     pub(super) fn added(&self, keys: u64) {
@@ -334,6 +356,8 @@ impl Handle {
 #[derive(Debug)]
 pub(super) struct Directory {
     slots: u32,
+    /// Which slots are hosted here.
+    hosted: Box<[AtomicBool]>,
     filters: RwLock<Filters>,
     /// How often names were changed.
     version: AtomicU64,
@@ -349,6 +373,14 @@ struct Filters {
 }
 
 impl Filters {
+    /// Forgets a filter that does not exist any more and has no shard here.
+    fn forget_if_gone(&mut self, handle: &Handle) {
+        let is_empty = handle.absent.load(Ordering::Acquire) == handle.shards.len() as u64;
+        if is_empty && !self.homed.contains(&handle.id) {
+            self.by_id.remove(&handle.id);
+        }
+    }
+
     /// Frees a name, if it is this filter's.
     fn forget_name(&mut self, name: &str, id: u64) {
         if self.by_name.get(name).is_some_and(|named| named.id == id) {
@@ -359,7 +391,27 @@ impl Filters {
 
 impl Directory {
     pub(super) fn new(slots: u32) -> Self {
-        Self { slots, filters: RwLock::default(), version: AtomicU64::new(0) }
+        let hosted = (0..slots).map(|_| AtomicBool::new(false)).collect();
+        Self { slots, hosted, filters: RwLock::default(), version: AtomicU64::new(0) }
+    }
+
+    pub(super) fn is_hosted(&self, slot: u16) -> bool {
+        self.hosted.get(usize::from(slot)).is_some_and(|hosted| hosted.load(Ordering::Acquire))
+    }
+
+    /// Says that a slot is hosted here from now on, or is not.
+    pub(super) fn set_hosted(&self, slot: u16, is_hosted: bool) {
+        // Filters that are shown for the first time meanwhile are counted by whoever shows them.
+        let filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hosted) = self.hosted.get(usize::from(slot)) {
+            hosted.store(is_hosted, Ordering::Release);
+        }
+        filters.by_id.values().for_each(|handle| self.count_elsewhere(handle));
+    }
+
+    fn count_elsewhere(&self, handle: &Handle) {
+        let elsewhere = handle.slots().filter(|slot| !self.is_hosted(*slot)).count();
+        handle.elsewhere.store(elsewhere as u64, Ordering::Release);
     }
 
     /// Greater than before if names mean something else. To be read before a name is looked up.
@@ -457,7 +509,10 @@ impl Directory {
             }
             self.names_changed();
         }
-        filters.by_id.insert(id, handle);
+        if !filters.by_id.contains_key(&id) {
+            self.count_elsewhere(&handle);
+            filters.by_id.insert(id, handle);
+        }
         Ok(())
     }
 
@@ -477,6 +532,18 @@ impl Directory {
         self.names_changed();
     }
 
+    /// Another node answers for a slot's part of a filter.
+    pub(super) fn give_away(&self, slot: u16, id: u64) {
+        let Some(handle) = self.numbered(id) else { return };
+        if let Some(place) = handle.shard(slot) {
+            place.on_disk.set(Counts::default());
+            handle.set_projection(place, None);
+        }
+        handle.recount();
+        let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
+        filters.forget_if_gone(&handle);
+    }
+
     fn hide(&self, slot: u16, handle: &Arc<Handle>) {
         if let Some(place) = handle.shard(slot) {
             place.on_disk.set(Counts::default());
@@ -488,8 +555,6 @@ impl Directory {
             filters.forget_name(&handle.definition.load().name, handle.id);
             self.names_changed();
         }
-        if handle.absent.load(Ordering::Acquire) == handle.shards.len() as u64 {
-            filters.by_id.remove(&handle.id);
-        }
+        filters.forget_if_gone(handle);
     }
 }

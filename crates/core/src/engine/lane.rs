@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use futures_util::future::poll_immediate;
 use tokio::sync::watch;
@@ -47,6 +47,15 @@ pub(super) struct Lane {
     pub(super) checkpoints: tokio::sync::Mutex<()>,
     /// Bytes of entries that were folded, for whoever decides when to make a checkpoint.
     pub(super) folded_bytes: AtomicU64,
+    /// The term in which it was read to its end; 0 for none.
+    pub(super) term: AtomicU64,
+    /// How often somebody began to read it to its end, and which of them was the last to succeed.
+    barriers_begun: AtomicU64,
+    barriers_done: AtomicU64,
+    /// How many times in a row nothing new was found in the log.
+    pub(super) quiet: AtomicU32,
+    /// Whether another node has made checkpoints that this one does not know.
+    pub(super) is_outdated: AtomicBool,
 }
 
 /// What only one at a time may touch.
@@ -70,9 +79,16 @@ pub(super) struct Slot {
     pub(super) stored: HashMap<u64, Stored>,
     /// Checkpoints that are kept, oldest first.
     pub(super) kept: Vec<Kept>,
+    /// Whether readers see it. A slot that is still being folded is not shown.
+    pub(super) is_shown: bool,
 }
 
 impl Slot {
+    /// The newest checkpoint that is known of it; 0 if there is none.
+    pub(super) fn checkpoint(&self) -> u64 {
+        self.kept.last().map_or(0, |kept| kept.number)
+    }
+
     /// The runs that may hold keys of a filter.
     pub(super) fn runs_of(&self, filter: u64) -> Vec<Run> {
         let first = self.state.shard(filter).map_or(u64::MAX, Shard::first_run);
@@ -91,6 +107,11 @@ impl Lane {
             effects: Effects::after(known_after.max(applied)),
             checkpoints: tokio::sync::Mutex::default(),
             folded_bytes: AtomicU64::new(0),
+            term: AtomicU64::new(0),
+            barriers_begun: AtomicU64::new(0),
+            barriers_done: AtomicU64::new(0),
+            quiet: AtomicU32::new(0),
+            is_outdated: AtomicBool::new(false),
         }
     }
 
@@ -143,6 +164,9 @@ impl Lane {
 
     /// Appends and folds; says whether the log let it wait.
     async fn append(&self, shared: &Shared, turn: &mut Turn, batch: &[Arc<Ticket>]) -> Result<bool> {
+        if turn.slots.is_empty() {
+            return Err(self.moved_away());
+        }
         if turn.uncertain {
             self.catch_up(shared, turn).await?;
         }
@@ -152,7 +176,7 @@ impl Lane {
             match self.prepare(shared, turn, &ticket.split, &mut archived).await {
                 Ok(()) => ready.push(ticket),
                 // That is its own trouble, not that of the others.
-                Err(error) => ticket.answer(Err(error)),
+                Err(error) => ticket.answer(Err(self.unless_outdated(shared, error))),
             }
         }
         if ready.is_empty() {
@@ -207,11 +231,49 @@ impl Lane {
         Ok(())
     }
 
+    /// What is said of a partition that is not hosted here.
+    pub(super) fn moved_away(&self) -> Error {
+        Error::Moved(format!("partition {} is not hosted here", self.partition))
+    }
+
     /// Folds everything that is in the log.
     pub(super) async fn catch_up(&self, shared: &Shared, turn: &mut Turn) -> Result<()> {
+        if turn.slots.is_empty() {
+            return Err(self.moved_away());
+        }
         while self.fold_next(shared, turn, |_| {}).await? {}
         turn.uncertain = false;
         self.publish(turn.applied);
+        Ok(())
+    }
+
+    /// What an error means. In a cluster, other nodes may have gone on, made checkpoints, and let go of blobs or of a part of the log that
+    /// this one still needed: then it takes in what they made, and the call may succeed after that.
+    pub(super) fn unless_outdated(&self, shared: &Shared, error: Error) -> Error {
+        if shared.cluster.is_none() || !matches!(error, Error::Trimmed { .. } | Error::Corrupt(_)) {
+            return error;
+        }
+        self.is_outdated.store(true, Ordering::Relaxed);
+        shared.work.ring_for_followers();
+        let partition = self.partition;
+        Error::Retry(format!("partition {partition} is taken in anew from its newest checkpoints: {error}"))
+    }
+
+    /// Folds everything that was in the log when it was called. Who waits for the same is served with one read.
+    pub(super) async fn barrier(&self, shared: &Shared) -> Result<()> {
+        let begun = self.barriers_begun.load(Ordering::Acquire);
+        let mut turn = self.turn.lock().await;
+        if self.barriers_done.load(Ordering::Acquire) > begun {
+            // Somebody's began after this one came.
+            return Ok(());
+        }
+        let number = self.barriers_begun.fetch_add(1, Ordering::AcqRel) + 1;
+        let before = turn.applied;
+        self.catch_up(shared, &mut turn).await?;
+        self.barriers_done.store(number, Ordering::Release);
+        let quiet =
+            if turn.applied > before { 0 } else { self.quiet.load(Ordering::Relaxed).saturating_add(1) };
+        self.quiet.store(quiet, Ordering::Relaxed);
         Ok(())
     }
 
@@ -222,7 +284,8 @@ impl Lane {
         turn: &mut Turn,
         mut folded: impl FnMut(Applied),
     ) -> Result<bool> {
-        let records = shared.log.read(self.partition, turn.applied, READ_BYTES).await?;
+        let records = shared.log.read(self.partition, turn.applied, READ_BYTES).await;
+        let records = records.map_err(|error| self.unless_outdated(shared, error))?;
         let any = !records.is_empty();
         for record in records {
             let mut split = self.split(shared, Entry::decode(&record.entry)?);
@@ -231,7 +294,8 @@ impl Lane {
                 turn.slot(shared, slot).is_none_or(|slot| record.position > slot.state.applied())
             });
             let mut archived = Archived::none();
-            self.prepare(shared, turn, &split, &mut archived).await?;
+            let prepared = self.prepare(shared, turn, &split, &mut archived).await;
+            prepared.map_err(|error| self.unless_outdated(shared, error))?;
             folded(self.fold(shared, turn, record.position, &split, record.entry.len(), &archived)?);
         }
         Ok(any)
@@ -333,10 +397,21 @@ impl Lane {
             applied.take(split, &part, outcome);
         }
         self.effects.put(position, effect, split);
-        shared.count(filter, &split.entry.operation, new_keys);
+        if turn.slots.first().is_some_and(|slot| slot.is_shown) {
+            shared.count(filter, &split.entry.operation, new_keys);
+        }
         turn.applied = turn.applied.max(position);
         self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(applied)
+    }
+
+    /// Gives a lane what was folded beside it, up to the same place or further; none takes all it has.
+    pub(super) fn install(&self, turn: &mut Turn, next: Option<Turn>) {
+        *turn = next.unwrap_or(Turn { slots: Vec::new(), applied: turn.applied, uncertain: true });
+        self.folded_bytes.store(0, Ordering::Relaxed);
+        self.term.store(0, Ordering::Release);
+        self.is_outdated.store(false, Ordering::Relaxed);
+        self.publish(turn.applied);
     }
 
     /// How far the lane is.

@@ -61,7 +61,7 @@ impl Shared {
         if filter.is_resident() {
             return Ok(());
         }
-        for number in filter.slots() {
+        for number in filter.slots().filter(|slot| self.directory.is_hosted(*slot)) {
             if filter.projection(number).is_some() {
                 continue;
             }
@@ -110,6 +110,10 @@ impl Shared {
 
     /// Leaves a filter on disk, with a checkpoint that has everything. False if it is in use meanwhile.
     pub(super) async fn unload(&self, filter: &Arc<Handle>) -> Result<bool> {
+        if self.cluster.is_some() {
+            // The other hosts of a slot keep it in memory too, and would have to be asked.
+            return Ok(false);
+        }
         let mut all = true;
         for bucket in self.live_buckets(filter).await?.unwrap_or_default() {
             all &= Box::pin(self.unload(&bucket)).await?;

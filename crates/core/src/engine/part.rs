@@ -155,14 +155,15 @@ impl Order {
 
 /// What came of an entry, and where it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Applied {
-    pub(super) position: Position,
+pub struct Applied {
+    /// Where the entry stands.
+    pub position: Position,
     /// For each key, whether it was new or there to be removed; nothing if it was not taken.
-    pub(super) answers: Vec<Option<bool>>,
+    pub answers: Vec<Option<bool>>,
     /// Why keys were not taken: the filter is full.
-    pub(super) full: Option<String>,
+    pub full: Option<String>,
     /// Why nothing was done in some slot.
-    pub(super) refused: Option<String>,
+    pub refused: Option<String>,
 }
 
 impl Applied {

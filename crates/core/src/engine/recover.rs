@@ -9,7 +9,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::Shared;
 use super::checkpoint::{Kept, manifest_name, put_new, read};
-use super::lane::{Lane, Slot};
+use super::lane::{Lane, Slot, Turn};
 use super::manifest::Manifest;
 use super::settings::Settings;
 use super::stored::Stored;
@@ -87,15 +87,33 @@ pub(super) async fn recover_slots(
     let recovered = (0..settings.slots as u16).map(|number| {
         let state = State::new(number, settings.slots, means.clone());
         let names = by_slot.remove(&number).unwrap_or_default();
-        async move { recover_slot(blobs, state, &names).await }
+        async move { recover_slot(blobs, state, &names, Counted::All).await }
     });
     let recovered: Vec<_> = recovered.collect();
     stream::iter(recovered).buffered(AT_ONCE).try_collect().await
 }
 
-async fn recover_slot(blobs: &Arc<dyn ObjectStore>, state: State, names: &[String]) -> Result<Slot> {
+/// Which checkpoints count.
+#[derive(Clone, Copy)]
+pub(super) enum Counted {
+    /// All: nobody else makes any, and what they do not need is removed.
+    All,
+    /// Those up to a number. Others may be making more, so nothing is removed.
+    UpTo(u64),
+}
+
+/// A slot as its checkpoints have it, which are among the blobs of these names.
+pub(super) async fn recover_slot(
+    blobs: &Arc<dyn ObjectStore>,
+    state: State,
+    names: &[String],
+    counted: Counted,
+) -> Result<Slot> {
     let number = state.slot();
     let mut manifests: Vec<u64> = names.iter().filter_map(|name| number_of(name, ".manifest")).collect();
+    if let Counted::UpTo(last) = counted {
+        manifests.retain(|number| *number <= last);
+    }
     manifests.sort_unstable();
     // Numbers that were begun are not used again, whether they were finished or not.
     let begun = names.iter().filter_map(|name| number_of(name, "")).max().unwrap_or(0);
@@ -130,11 +148,20 @@ async fn recover_slot(blobs: &Arc<dyn ObjectStore>, state: State, names: &[Strin
         }
     }
     let kept: Vec<Kept> = whole.iter().rev().map(Kept::of).collect();
-    remove_orphans(&**blobs, names, &manifests, &kept).await;
+    if let Counted::All = counted {
+        remove_orphans(&**blobs, names, &manifests, &kept).await;
+    }
     let Some(newest) = whole.into_iter().next() else {
         return match first_error {
             Some(error) => Err(error),
-            None => Ok(Slot { state, last_entry: Position::START, runs, stored: HashMap::new(), kept }),
+            None => Ok(Slot {
+                state,
+                last_entry: Position::START,
+                runs,
+                stored: HashMap::new(),
+                kept,
+                is_shown: false,
+            }),
         };
     };
     let mut stored = HashMap::new();
@@ -144,7 +171,7 @@ async fn recover_slot(blobs: &Arc<dyn ObjectStore>, state: State, names: &[Strin
         stored.insert(filter.id, filter.stored);
     }
     let state = state.restored(begun.max(newest.number), newest.position, &newest.sessions, shards)?;
-    Ok(Slot { state, last_entry: newest.last_entry, runs, stored, kept })
+    Ok(Slot { state, last_entry: newest.last_entry, runs, stored, kept, is_shown: false })
 }
 
 /// The number in the name of a blob that ends like this.
@@ -181,7 +208,7 @@ pub(super) async fn lanes(shared: &Shared, slots: Vec<Vec<Slot>>) -> Result<Vec<
 }
 
 /// Where a lane goes on reading its log, once it is known that its slots lack nothing before that.
-async fn start_of_replay(shared: &Shared, partition: u32, slots: &mut [Slot]) -> Result<Position> {
+pub(super) async fn start_of_replay(shared: &Shared, partition: u32, slots: &mut [Slot]) -> Result<Position> {
     let first = slots.iter().map(|slot| slot.state.applied()).min().unwrap_or(Position::START);
     let oldest = shared.log.bounds(partition).await?.oldest;
     if first >= oldest {
@@ -212,10 +239,10 @@ impl Shared {
     pub(super) async fn replay(&self) -> Result<()> {
         let replayed = self.lanes.iter().map(|lane| async move {
             let mut turn = lane.turn.lock().await;
-            for slot in &mut turn.slots {
-                let ids: Vec<u64> = slot.state.shards().map(|(id, _)| id).collect();
-                ids.into_iter().try_for_each(|id| self.show(slot, id))?;
+            if turn.slots.is_empty() {
+                return Ok(());
             }
+            self.show_all(&mut turn)?;
             lane.catch_up(self, &mut turn).await
         });
         let replayed: Vec<_> = replayed.collect();
@@ -225,22 +252,34 @@ impl Shared {
     /// Loads arrays until all are in memory or there is no room for the next.
     pub(super) async fn load_all(&self) -> Result<()> {
         for lane in &self.lanes {
-            let mut turn = lane.turn.lock().await;
-            for slot in &mut turn.slots {
-                let cold: Vec<u64> = slot
-                    .state
-                    .shards()
-                    .filter(|(_, shard)| shard.projection().is_none())
-                    .map(|(id, _)| id)
-                    .collect();
-                for id in cold {
-                    // Where there is no room, it comes back on demand.
-                    let wanted = slot.stored.get(&id).map_or(0, Stored::bytes);
-                    if self.means.budget.reserve(wanted, "").is_ok() {
-                        self.load_into(slot, id).await?;
-                    }
-                }
+            for slot in &mut lane.turn.lock().await.slots {
+                self.load_cold(slot).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Loads what there is room for of a slot.
+    pub(super) async fn load_cold(&self, slot: &mut Slot) -> Result<()> {
+        let shards = slot.state.shards().filter(|(_, shard)| shard.projection().is_none());
+        let cold: Vec<u64> = shards.map(|(id, _)| id).collect();
+        for id in cold {
+            // Where there is no room, it comes back on demand.
+            let wanted = slot.stored.get(&id).map_or(0, Stored::bytes);
+            if self.means.budget.reserve(wanted, "").is_ok() {
+                self.load_into(slot, id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets readers see everything in the slots of a lane.
+    pub(super) fn show_all(&self, turn: &mut Turn) -> Result<()> {
+        for slot in &mut turn.slots {
+            slot.is_shown = true;
+            self.directory.set_hosted(slot.state.slot(), true);
+            let ids: Vec<u64> = slot.state.shards().map(|(id, _)| id).collect();
+            ids.into_iter().try_for_each(|id| self.show(slot, id))?;
         }
         Ok(())
     }
@@ -256,18 +295,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Finishes what a crash interrupted: a filter's home knows whether it is there, and all its slots take its newest definition.
+    /// Finishes what a crash interrupted: a filter's home knows whether it is there, and all its slots take its newest definition. In a
+    /// cluster, the first host of a slot sees to it.
     pub(super) async fn reconcile(&self) -> Result<()> {
         for handle in self.directory.unsorted() {
             self.drop_replaced(&handle.definition()).await?;
         }
         let mut entries: Vec<(u32, Entry)> = Vec::new();
-        let mut known = HashSet::new();
         for handle in self.directory.all() {
-            known.insert(handle.id());
             let mut newest = handle.definition();
             let mut found = Vec::new();
-            for number in handle.slots() {
+            for number in handle.slots().filter(|number| self.is_first(self.lane(*number).partition)) {
                 let mut turn = self.lane(number).turn.lock().await;
                 let Some(slot) = turn.slot(self, number) else { continue };
                 let definition =
@@ -306,14 +344,21 @@ impl Shared {
                 define(&newest)?;
             }
         }
-        for lane in &self.lanes {
-            let turn = lane.turn.lock().await;
-            for slot in &turn.slots {
-                for (id, _) in slot.state.shards().filter(|(id, _)| !known.contains(id)) {
-                    let (slot, operation) = (slot.state.slot(), Operation::Drop);
-                    let entry = Entry { filter: id, slot, request: Request::default(), operation };
-                    entries.push((lane.partition, entry));
-                }
+        let mut homeless = Vec::new();
+        for lane in self.lanes.iter().filter(|lane| self.is_first(lane.partition)) {
+            for slot in &lane.turn.lock().await.slots {
+                let shards = slot.state.shards().filter(|(id, _)| !self.directory.exists(*id));
+                homeless.extend(shards.map(|(id, _)| (lane.partition, slot.state.slot(), id)));
+            }
+        }
+        if !homeless.is_empty() {
+            // A filter is in its home before it is anywhere else, but others may have put it there.
+            self.prove_catalog().await?;
+        }
+        for (partition, slot, filter) in homeless {
+            if !self.directory.exists(filter) {
+                let request = Request::default();
+                entries.push((partition, Entry { filter, slot, request, operation: Operation::Drop }));
             }
         }
         for applied in self.submit(entries).await? {

@@ -12,7 +12,7 @@ use umbel_filter::{Fingerprint, Plan, Spec};
 use super::handle::{Answer, Handle};
 use super::part::Order;
 use super::{Engine, Shared};
-use crate::definition::{Definition, Growth, Window};
+use crate::definition::{CATALOG, Definition, Growth, Window};
 use crate::entry::{Entry, Operation, Request, SPREAD};
 use crate::limits::FINGERPRINTS_MAX;
 use crate::{Error, Position, Result};
@@ -214,6 +214,10 @@ impl Engine {
         keys: &[Fingerprint],
         after: Option<&Token>,
     ) -> Result<Vec<Answer>> {
+        if let Some(cluster) = &self.shared.cluster {
+            let none = Token::default();
+            return self.shared.contains_in_nodes(&**cluster, filter, keys, after.unwrap_or(&none)).await;
+        }
         if let Some(token) = after {
             self.shared.reached(token).await?;
         }
@@ -226,14 +230,13 @@ impl Engine {
     /// How often each key is in the filter, exactly; of a filter without removals, whether it was added. Only filters that keep
     /// their keys know.
     pub async fn verify(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Result<Vec<u64>> {
-        let shared = &self.shared;
         if !filter.definition().retain {
             let name = &filter.definition().name;
             return Err(Error::Invalid(format!(
                 "the filter {name} does not keep its keys: nothing can be verified"
             )));
         }
-        if let Some(buckets) = shared.live_buckets(filter).await? {
+        if let Some(buckets) = self.shared.live_buckets(filter).await? {
             let mut counts = vec![0; keys.len()];
             for bucket in buckets {
                 let held = Box::pin(self.verify(&bucket, keys)).await?;
@@ -241,28 +244,10 @@ impl Engine {
             }
             return Ok(counts);
         }
-        let erasable = filter.is_erasable();
-        let mut counts = Vec::with_capacity(keys.len());
-        for key in keys {
-            let number = filter.slot(*key);
-            let (runs, tail) = {
-                let mut turn = shared.lane(number).turn.lock().await;
-                let Some(slot) = turn.slot(shared, number) else { return Err(gone(filter)) };
-                let Some(shard) = slot.state.shard(filter.id()) else { return Err(gone(filter)) };
-                if shard.projection().is_some_and(|projection| !projection.contains(*key)) {
-                    counts.push(0);
-                    continue;
-                }
-                (slot.runs_of(filter.id()), shard.tail_net(*key))
-            };
-            let mut net = tail;
-            for run in runs {
-                net += run.nets(filter.id(), &[*key]).await?.iter().sum::<i64>();
-            }
-            let count = u64::try_from(net).unwrap_or(0);
-            counts.push(if erasable { count } else { count.min(1) });
+        match &self.shared.cluster {
+            None => self.shared.verify(filter, keys).await,
+            Some(cluster) => self.shared.verify_in_nodes(&**cluster, filter, keys).await,
         }
-        Ok(counts)
     }
 
     /// Forgets all keys of a filter.
@@ -328,7 +313,13 @@ impl Shared {
     fn define(&self, new: NewFilter) -> Result<Definition> {
         let NewFilter { name, spec, sharding, retain, growth, expires, labels, window } = new;
         let expires = expires.filter(|at| *at != u64::MAX);
-        let whole = Definition { retain, growth, expires, labels, window, ..Definition::new(name, spec) };
+        let mut whole = Definition { retain, growth, expires, labels, window, ..Definition::new(name, spec) };
+        if self.cluster.is_some() {
+            CATALOG.clone_into(&mut whole.origin);
+            if whole.window.is_some() {
+                return Err(Error::Invalid("a cluster has no windows yet".into()));
+            }
+        }
         whole.check()?;
         let bytes = Plan::new(&spec, 1).map_err(|error| Error::Invalid(error.to_string()))?.bytes();
         let shards = match sharding {
@@ -360,8 +351,9 @@ impl Shared {
                 definition.name, self.settings.limits.filter_bytes_max
             )));
         }
-        self.reserve(bytes, &definition.name).await?;
+        self.reserve(self.share_of(bytes, definition.shards), &definition.name).await?;
         let _naming = self.naming.lock().await;
+        self.prove_catalog().await?;
         self.free_name(&definition.name).await?;
         let id = self.random.next();
         let operation = Operation::Define(definition.encode()?);
@@ -384,6 +376,34 @@ impl Shared {
         self.directory
             .numbered(id)
             .ok_or_else(|| Error::Invalid(format!("the filter {} was dropped meanwhile", definition.name)))
+    }
+
+    /// How often each key is in a filter that keeps its keys, whose slots are hosted here.
+    pub(super) async fn verify(&self, filter: &Handle, keys: &[Fingerprint]) -> Result<Vec<u64>> {
+        let erasable = filter.is_erasable();
+        let mut counts = Vec::with_capacity(keys.len());
+        for key in keys {
+            let number = filter.slot(*key);
+            let (runs, tail) = {
+                let mut turn = self.lane(number).turn.lock().await;
+                let Some(slot) = turn.slot(self, number) else { return Err(gone(filter)) };
+                let Some(shard) = slot.state.shard(filter.id()) else { return Err(gone(filter)) };
+                if shard.projection().is_some_and(|projection| !projection.contains(*key)) {
+                    counts.push(0);
+                    continue;
+                }
+                (slot.runs_of(filter.id()), shard.tail_net(*key))
+            };
+            let mut net = tail;
+            for run in runs {
+                let nets = run.nets(filter.id(), &[*key]).await;
+                let nets = nets.map_err(|error| self.lane(number).unless_outdated(self, error))?;
+                net += nets.iter().sum::<i64>();
+            }
+            let count = u64::try_from(net).unwrap_or(0);
+            counts.push(if erasable { count } else { count.min(1) });
+        }
+        Ok(counts)
     }
 
     /// Removes a filter.
@@ -527,7 +547,7 @@ impl Shared {
         (groups, Some(order))
     }
 
-    async fn reached(&self, token: &Token) -> Result<()> {
+    pub(super) async fn reached(&self, token: &Token) -> Result<()> {
         for (partition, position) in token.positions() {
             let Some(lane) = self.lanes.get(partition as usize) else {
                 return Err(Error::Invalid(format!(
@@ -535,6 +555,10 @@ impl Shared {
                     self.lanes.len()
                 )));
             };
+            if let Some(cluster) = &self.cluster {
+                cluster.reach(partition, position).await?;
+                continue;
+            }
             if lane.applied() >= position {
                 continue;
             }

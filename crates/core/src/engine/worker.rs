@@ -21,6 +21,8 @@ const BEHIND_MAX: u64 = 3;
 const CHECKPOINT_GROWTH_MAX: u64 = 4;
 /// The next size of a filter is at most so many times its size, however fast keys come.
 const RATE_GROWTH_MAX: u64 = 8;
+/// Rounds of growth that an add waits for where another node decides about it.
+const ROUNDS_FOR_OTHERS: u32 = 50;
 /// Slots that get their checkpoints at the same time.
 const AT_ONCE: usize = 8;
 
@@ -29,6 +31,9 @@ const AT_ONCE: usize = 8;
 pub(super) struct Work {
     growth: Bell,
     checkpoints: Bell,
+    followers: Bell,
+    /// Rounds of reading what others appended.
+    follows: AtomicU64,
     /// Something could not be written into all slots.
     unfinished: AtomicBool,
     /// Of each lane: when its slots last got checkpoints.
@@ -117,6 +122,8 @@ impl Work {
         Self {
             growth: Bell::default(),
             checkpoints: Bell::default(),
+            followers: Bell::default(),
+            follows: AtomicU64::new(0),
             unfinished: AtomicBool::new(false),
             checkpointed: (0..lanes).map(|_| AtomicU64::new(now)).collect(),
             counted: Mutex::default(),
@@ -126,6 +133,16 @@ impl Work {
     /// A filter is due for its next size.
     pub(super) fn ring_for_growth(&self) {
         self.growth.ring();
+    }
+
+    /// The number of the next round of reading what others appended.
+    pub(super) fn next_follow(&self) -> u64 {
+        self.follows.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A lane has to be taken in anew.
+    pub(super) fn ring_for_followers(&self) {
+        self.followers.ring();
     }
 
     /// Something has to be done in more slots than it could be.
@@ -153,6 +170,7 @@ impl Work {
 
     /// Waits until a filter has room for so many more; without a thread, whoever waits does the work.
     pub(super) async fn grown(&self, shared: &Shared, filter: &Arc<Handle>, more: u64) -> Result<()> {
+        let mut rounds = 0;
         while !filter.has_room_for(more) {
             if !self.growth.is_attended() {
                 return shared.grow(filter, more).await;
@@ -161,6 +179,13 @@ impl Work {
             self.growth.next_round().await;
             if let Some(failure) = self.growth.failure().filter(|_| !filter.has_room_for(more)) {
                 return Err(failure);
+            }
+            rounds += 1;
+            if rounds > ROUNDS_FOR_OTHERS && shared.cluster.is_some() {
+                return Err(Error::Retry(format!(
+                    "the filter {} is full and has not grown yet",
+                    filter.definition().name
+                )));
             }
         }
         Ok(())
@@ -185,6 +210,12 @@ impl Engine {
             shared.work.checkpoints.attend(|| runtime.block_on(shared.checkpoint_due(false)).map(drop));
         })?);
         self.shared.work.checkpoints.attended.store(true, Ordering::SeqCst);
+        if self.shared.cluster.is_some() {
+            workers.push(spawn("umbel-follower", &self.shared, |shared, runtime| {
+                shared.work.followers.attend(|| runtime.block_on(shared.follow()));
+            })?);
+            self.shared.work.followers.attended.store(true, Ordering::SeqCst);
+        }
         Ok(())
     }
 
@@ -203,7 +234,7 @@ impl Engine {
     /// Why background work failed, if its last round did.
     pub fn failure(&self) -> Option<Error> {
         let work = &self.shared.work;
-        work.growth.failure().or_else(|| work.checkpoints.failure())
+        work.growth.failure().or_else(|| work.checkpoints.failure()).or_else(|| work.followers.failure())
     }
 
     /// Ends in good order: with a checkpoint of everything, so that the next start has nothing to fold, and a log that is closed.
@@ -217,7 +248,8 @@ impl Engine {
     /// Ends background work. What was acknowledged is in the log.
     pub fn stop(&self) {
         let workers = std::mem::take(&mut *lock(&self.workers));
-        let bells = [&self.shared.work.growth, &self.shared.work.checkpoints];
+        let work = &self.shared.work;
+        let bells = [&work.growth, &work.checkpoints, &work.followers];
         bells.iter().for_each(|bell| bell.stop());
         for worker in workers {
             // It has nothing to tell: its failures are kept.
@@ -270,17 +302,27 @@ impl Shared {
     /// theirs; the first one is told.
     async fn grow_all(&self) -> Result<u64> {
         let (mut grown, mut failure) = (0, self.finish().await.err());
-        // Windows let go of old buckets before these are dropped.
-        for step in [self.turn_windows().await, self.drop_expired().await] {
-            if let Err(error) = step {
-                failure.get_or_insert(error);
+        // In a cluster, one node decides for all, and each builds what it is the first host of.
+        let decides = self.is_steward();
+        if decides {
+            // Windows let go of old buckets before these are dropped.
+            for step in [self.turn_windows().await, self.drop_expired().await] {
+                if let Err(error) = step {
+                    failure.get_or_insert(error);
+                }
             }
         }
         let filters = self.directory.unsorted();
         for filter in &filters {
             let more = self.coming(filter);
             let wanted = filter.wanted.load(Ordering::Relaxed) > 0;
-            if self.is_due(filter) || filter.is_behind() || wanted {
+            if !decides {
+                if filter.is_behind()
+                    && let Err(error) = self.build(filter).await
+                {
+                    failure.get_or_insert(error);
+                }
+            } else if self.is_due(filter) || filter.is_behind() || wanted {
                 match self.grow(filter, more).await {
                     Ok(()) => grown += 1,
                     Err(error) => _ = failure.get_or_insert(error),
@@ -304,7 +346,8 @@ impl Shared {
     async fn checkpoint_due(&self, all: bool) -> Result<Done> {
         let (mut done, mut failure) = (Done::default(), None);
         for partition in 0..self.lanes.len() as u32 {
-            if (all || self.is_checkpoint_due(partition))
+            if self.is_first(partition)
+                && (all || self.is_checkpoint_due(partition))
                 && let Err(error) = self.checkpoint_lane(partition, &mut done).await
             {
                 failure.get_or_insert(error);
@@ -349,6 +392,8 @@ impl Shared {
             }
         }
         if let Some(failure) = failure {
+            // Another node made checkpoints in the meantime: what it made is taken over, and the next ones are made from that.
+            lane.is_outdated.fetch_or(matches!(failure, Error::Moved(_)), Ordering::Relaxed);
             return Err(failure);
         }
         lane.folded_bytes.fetch_sub(folded, Ordering::Relaxed);
@@ -359,7 +404,7 @@ impl Shared {
 
     /// How many keys are likely to come while the next size of a filter should do.
     fn coming(&self, filter: &Handle) -> u64 {
-        let (items, now) = (filter.items(), self.clock.now());
+        let (items, now) = (filter.items_everywhere(), self.clock.now());
         let (before, then) =
             lock(&self.work.counted).insert(filter.id(), (items, now)).unwrap_or((items, now));
         let seconds = now.saturating_sub(then).as_secs_f64();

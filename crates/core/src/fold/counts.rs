@@ -14,6 +14,16 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Of two parts of a filter together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            items: self.items.saturating_add(other.items),
+            held: self.held.saturating_add(other.held),
+            removed: self.removed.saturating_add(other.removed),
+        }
+    }
+
     /// Of keys that were not added one by one: nobody knows how often each was, so it counts once.
     pub fn of_items(items: u64) -> Self {
         Self { items, held: items, removed: 0 }

@@ -1,6 +1,7 @@
 //! The engine: what it answers, what it keeps, and how it comes back.
 
 mod basics;
+mod cluster;
 mod copies;
 mod crashes;
 mod damage;

@@ -78,8 +78,8 @@ impl Caller {
     }
 
     /// The filter of that name, if the user may do that to it.
-    pub(super) fn filter(&self, id: Id, name: &str) -> Result<Arc<Handle>, Fault> {
+    pub(super) async fn filter(&self, id: Id, name: &str) -> Result<Arc<Handle>, Fault> {
         self.may(id, &[name])?;
-        self.node.engine.filter(&name_of(name.as_bytes())).ok_or_else(|| Fault::no_filter(name))
+        self.node.filter(&name_of(name.as_bytes())).await?.ok_or_else(|| Fault::no_filter(name))
     }
 }

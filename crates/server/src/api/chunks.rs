@@ -22,7 +22,7 @@ pub(super) async fn get(
     Path((name, id)): Path<(String, String)>,
     request: HeaderMap,
 ) -> Reply<Response> {
-    versioned(&caller, Id::UmbelExport, &name)?;
+    versioned(&caller, Id::UmbelExport, &name).await?;
     let id: ChunkId = id.parse()?;
     let chunk = caller.node.engine.chunk(id).await?;
     // Its filter is still there, which whoever has a copy of it has to know.

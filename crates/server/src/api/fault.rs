@@ -5,6 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use crate::cluster::DOWN;
 use crate::commands::Refusal;
 use crate::sync::Trouble;
 
@@ -95,7 +96,7 @@ impl From<Refusal> for Fault {
     fn from(refusal: Refusal) -> Self {
         match refusal.0.split_once(' ') {
             Some(("ERR", why)) => Self::invalid(why),
-            Some(("TRYAGAIN" | "MISCONF", why)) => Self::unavailable(why),
+            Some(("TRYAGAIN" | "MISCONF" | DOWN, why)) => Self::unavailable(why),
             _ => Self::invalid(refusal.0),
         }
     }

@@ -52,7 +52,7 @@ pub(super) async fn feed(
     asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
 ) -> Reply<Response> {
     let Query(asked) = asked.map_err(|rejection| Fault::invalid(rejection.body_text()))?;
-    let filter = caller.filter(Id::UmbelExport, &name)?;
+    let filter = caller.filter(Id::UmbelExport, &name).await?;
     let token: Token = asked.after.parse()?;
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0));
     if wait > WAIT_MAX {

@@ -138,20 +138,24 @@ pub(super) fn escaped(name: &str) -> String {
 
 /// `GET /v1/filters/{name}`
 pub(super) async fn describe(caller: Caller, Path(name): Path<String>) -> Reply {
-    let filter = caller.filter(Id::UmbelStats, &name)?;
-    Ok(Json(description(&caller, &filter)))
+    let filter = caller.filter(Id::UmbelStats, &name).await?;
+    let mut described = description(&caller, &filter);
+    if caller.node.cluster.is_some() {
+        described["items"] = caller.node.counts_of(&filter).await?.items.into();
+    }
+    Ok(Json(described))
 }
 
 /// `DELETE /v1/filters/{name}`
 pub(super) async fn drop(caller: Caller, Path(name): Path<String>) -> Reply<StatusCode> {
-    let filter = caller.filter(Id::Del, &name)?;
+    let filter = caller.filter(Id::Del, &name).await?;
     caller.node.engine.drop_filter(&filter).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `POST /v1/filters/{name}/resize`
 pub(super) async fn resize(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
-    let filter = caller.filter(Id::UmbelResize, &name)?;
+    let filter = caller.filter(Id::UmbelResize, &name).await?;
     let size: Size = super::json(request).await?;
     let spec = filter.definition().spec;
     let (capacity, error) = (size.capacity.unwrap_or(spec.capacity), size.error.unwrap_or(spec.error));
@@ -168,7 +172,7 @@ pub(super) async fn resize(caller: Caller, Path(name): Path<String>, request: Re
 
 /// `POST /v1/filters/{name}/merge`
 pub(super) async fn merge(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
-    let into = caller.filter(Id::UmbelMerge, &name)?;
+    let into = caller.filter(Id::UmbelMerge, &name).await?;
     let sources: Sources = super::json(request).await?;
     let source = |name: &String| {
         caller.may(Id::UmbelStats, &[name])?;
@@ -183,7 +187,7 @@ pub(super) async fn merge(caller: Caller, Path(name): Path<String>, request: Req
 
 /// `POST /v1/filters/{name}/clear`
 pub(super) async fn clear(caller: Caller, Path(name): Path<String>) -> Reply {
-    let filter = caller.filter(Id::UmbelClear, &name)?;
+    let filter = caller.filter(Id::UmbelClear, &name).await?;
     caller.node.engine.clear(&filter).await?;
     Ok(Json(description(&caller, &filter)))
 }

@@ -121,7 +121,7 @@ pub(super) async fn remove(caller: Caller, Path(name): Path<String>, request: Re
 
 async fn change(caller: &Caller, name: &str, request: Request, change: Change) -> Reply {
     let id = if change == Change::Add { Id::UmbelAdd } else { Id::UmbelRemove };
-    let filter = caller.filter(id, name)?;
+    let filter = caller.filter(id, name).await?;
     if change == Change::Remove && !filter.is_erasable() {
         return Err(Fault::conflict("keys can be removed from counting filters only"));
     }
@@ -191,7 +191,7 @@ fn counted(keys: u64, done: u64, position: &Token, change: Change) -> Value {
 
 /// `POST /v1/filters/{name}/check`
 pub(super) async fn check(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
-    let filter = caller.filter(Id::UmbelExists, &name)?;
+    let filter = caller.filter(Id::UmbelExists, &name).await?;
     let engine = &caller.node.engine;
     // The position is taken before the answers, so they include it.
     let position = engine.token().to_string();
@@ -226,7 +226,7 @@ pub(super) async fn check(caller: Caller, Path(name): Path<String>, request: Req
 
 /// `POST /v1/filters/{name}/verify`
 pub(super) async fn verify(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
-    let filter = caller.filter(Id::UmbelVerify, &name)?;
+    let filter = caller.filter(Id::UmbelVerify, &name).await?;
     let Asked { keys, .. } = super::json(request).await?;
     let counts = caller.node.engine.verify(&filter, &hashed(&filter, keys)?).await?;
     Ok(Json(json!({ "counts": counts })))

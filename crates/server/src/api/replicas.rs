@@ -27,7 +27,7 @@ pub(super) async fn heartbeat(
     Path((name, id)): Path<(String, String)>,
     request: Request,
 ) -> Reply {
-    let filter = caller.filter(Id::UmbelExport, &name)?;
+    let filter = caller.filter(Id::UmbelExport, &name).await?;
     let beat: Beat = super::json(request).await?;
     let _: Token = beat.token.parse()?;
     let orders = heard(&caller.node, &filter, &id, beat).await?;
@@ -47,7 +47,7 @@ pub(super) async fn heartbeat(
 
 /// `GET /v1/filters/{name}/replicas`
 pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Reply {
-    let filter = caller.filter(Id::UmbelStats, &name)?;
+    let filter = caller.filter(Id::UmbelStats, &name).await?;
     let node = &caller.node;
     let now = node.now();
     let centre = node.engine.token();
@@ -104,7 +104,7 @@ fn show(
 
 /// `GET /v1/filters/{name}/notices`
 pub(super) async fn notices(caller: Caller, Path(name): Path<String>) -> Reply<impl IntoResponse> {
-    let filter = caller.filter(Id::UmbelExport, &name)?;
+    let filter = caller.filter(Id::UmbelExport, &name).await?;
     if filter.is_window() {
         return Err(Fault::invalid("a window has no versions to be told of"));
     }

@@ -44,7 +44,7 @@ pub(super) async fn switch(
     Path(name): Path<String>,
     request: Request,
 ) -> Reply<impl IntoResponse> {
-    let filter = caller.filter(Id::UmbelResize, &name)?;
+    let filter = caller.filter(Id::UmbelResize, &name).await?;
     let Strong { group, timeout_ms } = super::json(request).await?;
     let timeout_ms = timeout_ms.unwrap_or(TIMEOUT_MS);
     if timeout_ms > TIMEOUT_MS_MAX {
@@ -69,7 +69,7 @@ pub(super) async fn start(
     Path(name): Path<String>,
     request: Request,
 ) -> Reply<impl IntoResponse> {
-    let filter = caller.filter(Id::UmbelResize, &name)?;
+    let filter = caller.filter(Id::UmbelResize, &name).await?;
     let Start { version, plan } = super::json(request).await?;
     let rollout = rollout::start(&caller.node, &filter, version, plan).await?;
     Ok((StatusCode::CREATED, Json(shown(&rollout)?)))
@@ -77,7 +77,7 @@ pub(super) async fn start(
 
 /// `GET /v1/filters/{name}/rollout`
 pub(super) async fn status(caller: Caller, Path(name): Path<String>) -> Reply {
-    let filter = caller.filter(Id::UmbelStats, &name)?;
+    let filter = caller.filter(Id::UmbelStats, &name).await?;
     let rollout = rollout::status(&caller.node, filter.id()).await?;
     let rollout = rollout.ok_or_else(|| Fault::not_found("there was no rollout of this filter"))?;
     Ok(Json(shown(&rollout)?))
@@ -85,7 +85,7 @@ pub(super) async fn status(caller: Caller, Path(name): Path<String>) -> Reply {
 
 /// `DELETE /v1/filters/{name}/rollout`
 pub(super) async fn abort(caller: Caller, Path(name): Path<String>) -> Reply {
-    let filter = caller.filter(Id::UmbelResize, &name)?;
+    let filter = caller.filter(Id::UmbelResize, &name).await?;
     let rollout = rollout::abort(&caller.node, filter.id()).await?;
     Ok(Json(shown(&rollout)?))
 }
@@ -102,21 +102,21 @@ pub(super) async fn plan_rebuilds(
     Path(name): Path<String>,
     request: Request,
 ) -> Reply<Json<Schedule>> {
-    let filter = caller.filter(Id::UmbelResize, &name)?;
+    let filter = caller.filter(Id::UmbelResize, &name).await?;
     let When { cron } = super::json(request).await?;
     Ok(Json(schedule::set(&caller.node, &filter, &cron).await?))
 }
 
 /// `GET /v1/filters/{name}/schedule`
 pub(super) async fn planned(caller: Caller, Path(name): Path<String>) -> Reply<Json<Schedule>> {
-    let filter = caller.filter(Id::UmbelStats, &name)?;
+    let filter = caller.filter(Id::UmbelStats, &name).await?;
     let planned = schedule::get(&caller.node, filter.id()).await?;
     planned.map(Json).ok_or_else(|| Fault::not_found("the filter is not rebuilt by any schedule"))
 }
 
 /// `DELETE /v1/filters/{name}/schedule`
 pub(super) async fn unplan(caller: Caller, Path(name): Path<String>) -> Reply<StatusCode> {
-    let filter = caller.filter(Id::UmbelResize, &name)?;
+    let filter = caller.filter(Id::UmbelResize, &name).await?;
     schedule::remove(&caller.node, filter.id()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -61,7 +61,7 @@ pub(super) async fn get(
     request: HeaderMap,
 ) -> Reply<Response> {
     let Query(asked) = asked.map_err(|rejection| Fault::invalid(rejection.body_text()))?;
-    let filter = versioned(&caller, Id::UmbelExport, &name)?;
+    let filter = versioned(&caller, Id::UmbelExport, &name).await?;
     let format = asked.format.as_deref().unwrap_or("native");
     // Redisson keeps what belongs to a filter in several places, so there is no one file of it.
     let format = Format::named(format).filter(|format| *format != Format::Redisson);

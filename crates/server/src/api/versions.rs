@@ -59,8 +59,8 @@ fn said<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u64>>, D::Er
 }
 
 /// A filter that has versions, if the user may do that to it.
-pub(super) fn versioned(caller: &Caller, id: Id, name: &str) -> Result<Arc<Handle>, Fault> {
-    let filter = caller.filter(id, name)?;
+pub(super) async fn versioned(caller: &Caller, id: Id, name: &str) -> Result<Arc<Handle>, Fault> {
+    let filter = caller.filter(id, name).await?;
     if filter.definition().window.is_some() {
         return Err(Fault::invalid(format!(
             "the filter {} is a window: it forgets by itself, and there are no versions of it",
@@ -105,7 +105,7 @@ pub(super) async fn numbered(caller: &Caller, filter: &Handle, number: u64) -> R
 
 /// `GET /v1/filters/{name}/versions`
 pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Reply {
-    let filter = versioned(&caller, Id::UmbelExport, &name)?;
+    let filter = versioned(&caller, Id::UmbelExport, &name).await?;
     let pinned = caller.node.releases.pinned(filter.id()).await?;
     let numbers = caller.node.engine.versions(filter.id()).await?;
     let current = pinned.or(numbers.last().copied());
@@ -125,7 +125,7 @@ pub(super) async fn publish(
     Path(name): Path<String>,
     request: Request,
 ) -> Reply<impl IntoResponse> {
-    let filter = versioned(&caller, Id::UmbelResize, &name)?;
+    let filter = versioned(&caller, Id::UmbelResize, &name).await?;
     let body = super::body(request).await?;
     if !body.trim_ascii().is_empty() {
         let Nothing {} = super::object(&body)?;
@@ -152,7 +152,7 @@ pub(super) async fn get(
     request: HeaderMap,
 ) -> Reply<Response> {
     let Query(age) = age.map_err(|rejection| Fault::invalid(rejection.body_text()))?;
-    let filter = versioned(&caller, Id::UmbelExport, &name)?;
+    let filter = versioned(&caller, Id::UmbelExport, &name).await?;
     let at_least: Option<Token> = age.at_least.map(|text| text.parse()).transpose()?;
     let wanted = Wanted { max_age_ms: age.max_age_ms, at_least };
     let pinned = match &which[..] {
@@ -199,7 +199,7 @@ fn number_of(text: &str) -> Result<u64, Fault> {
 
 /// `PUT /v1/filters/{name}/current`
 pub(super) async fn pin(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
-    let filter = versioned(&caller, Id::UmbelResize, &name)?;
+    let filter = versioned(&caller, Id::UmbelResize, &name).await?;
     let Pinned { version, expected } = super::json(request).await?;
     match caller.node.releases.set(&caller.node, filter.id(), version, expected).await? {
         Pin::Done(current) => {

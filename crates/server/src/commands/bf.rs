@@ -58,7 +58,7 @@ pub async fn make_unless_made(
 ) -> Outcome<Arc<Handle>> {
     match session.node.engine.create(new).await {
         Ok(filter) => Ok(filter),
-        Err(error) => match session.node.engine.filter(&name_of(key)) {
+        Err(error) => match session.node.filter(&name_of(key)).await? {
             Some(filter) => check_kind(&filter, is_cuckoo).map(|()| filter),
             None => Err(error.into()),
         },
@@ -88,7 +88,7 @@ pub async fn reserve(session: &mut Session, command: Command<'_>) -> Outcome {
         (false, None) => {}
     }
     let key = command.get(1);
-    if let Some(filter) = session.node.engine.filter(&name_of(key)) {
+    if let Some(filter) = session.node.filter(&name_of(key)).await? {
         check_kind(&filter, false)?;
         return Err("ERR item exists".into());
     }
@@ -101,7 +101,7 @@ pub async fn reserve(session: &mut Session, command: Command<'_>) -> Outcome {
 pub async fn create(session: &mut Session, key: &[u8], new: NewFilter) -> Outcome {
     match session.node.engine.create(new).await {
         Ok(_) => session.reply.ok(),
-        Err(_) if session.node.engine.filter(&name_of(key)).is_some() => return Err("ERR item exists".into()),
+        Err(_) if session.node.filter(&name_of(key)).await?.is_some() => return Err("ERR item exists".into()),
         Err(error) => return Err(error.into()),
     }
     Ok(())
@@ -152,13 +152,13 @@ pub async fn insert(session: &mut Session, command: Command<'_>) -> Outcome {
     let filter = if creates {
         existing_or_made(session, command.get(1), Some(making)).await?
     } else {
-        filter_of(session, command.get(1), false)?
+        filter_of(session, command.get(1), false).await?
     };
     add_items(session, &filter, command, words.at(), true).await
 }
 
 async fn existing_or_made(session: &Session, key: &[u8], making: Option<Making>) -> Outcome<Arc<Handle>> {
-    match session.node.engine.filter(&name_of(key)) {
+    match session.node.filter(&name_of(key)).await? {
         Some(filter) => check_kind(&filter, false).map(|()| filter),
         None => make(session, key, making).await,
     }
@@ -201,7 +201,7 @@ pub async fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
 pub async fn look_up(session: &mut Session, command: Command<'_>, is_cuckoo: bool) -> Outcome {
     let is_many = command.get(0).len() > "BF.EXISTS".len();
     let key = command.get(1);
-    let answers = match session.node.engine.filter(&name_of(key)) {
+    let answers = match session.node.filter(&name_of(key)).await? {
         None => vec![Answer::Absent; command.len() - 2],
         Some(filter) => {
             check_kind(&filter, is_cuckoo)?;
@@ -221,11 +221,11 @@ pub async fn look_up(session: &mut Session, command: Command<'_>, is_cuckoo: boo
 }
 
 /// `BF.INFO key [field]`
-pub fn info(session: &mut Session, command: Command<'_>) -> Outcome {
+pub async fn info(session: &mut Session, command: Command<'_>) -> Outcome {
     if command.len() > 3 {
         return Err("ERR wrong number of arguments for 'bf.info' command".into());
     }
-    let filter = filter_of(session, command.get(1), false)?;
+    let filter = filter_of(session, command.get(1), false).await?;
     let field = command.get(2);
     let fields = ["CAPACITY", "SIZE", "FILTERS", "ITEMS", "EXPANSION"];
     let names = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"];
@@ -239,7 +239,7 @@ pub fn info(session: &mut Session, command: Command<'_>) -> Outcome {
         Some(definition.spec.capacity),
         Some(filter.bytes()),
         Some(layers(&filter)),
-        Some(filter.items()),
+        Some(items(session, &filter).await?),
         expansion,
     ];
     if command.len() == 3 {
@@ -271,19 +271,30 @@ fn layers(filter: &Handle) -> u64 {
     filter.projection(slot).map_or(1, |projection| projection.filters().count() as u64)
 }
 
+/// How many items were new to a filter, here and on other nodes.
+async fn items(session: &Session, filter: &Handle) -> Outcome<u64> {
+    if session.node.cluster.is_none() {
+        return Ok(filter.items());
+    }
+    Ok(session.node.counts_of(filter).await?.items)
+}
+
 /// `BF.CARD key`
-pub fn card(session: &mut Session, command: Command<'_>) -> Outcome {
-    let items = match session.node.engine.filter(&name_of(command.get(1))) {
+pub async fn card(session: &mut Session, command: Command<'_>) -> Outcome {
+    let items = match session.node.filter(&name_of(command.get(1))).await? {
         None => 0,
-        Some(filter) => check_kind(&filter, false).map(|()| filter.items())?,
+        Some(filter) => {
+            check_kind(&filter, false)?;
+            items(session, &filter).await?
+        }
     };
     session.reply.count(items);
     Ok(())
 }
 
 /// `BF.DEBUG key`
-pub fn debug(session: &mut Session, command: Command<'_>) -> Outcome {
-    let filter = filter_of(session, command.get(1), false)?;
+pub async fn debug(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = filter_of(session, command.get(1), false).await?;
     let slots: Vec<u16> = filter.slots().collect();
     let parts = slots.iter().filter_map(|slot| Some((slot, filter.projection(*slot)?)));
     let lines = parts.flat_map(|(slot, projection)| {

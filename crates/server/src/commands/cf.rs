@@ -110,7 +110,7 @@ pub async fn reserve(session: &mut Session, command: Command<'_>) -> Outcome {
     }
     making.capacity = check_capacity(capacity, making.bucket_size)?;
     let key = command.get(1);
-    if let Some(filter) = session.node.engine.filter(&name_of(key)) {
+    if let Some(filter) = session.node.filter(&name_of(key)).await? {
         check_kind(&filter, true)?;
         return Err("ERR item exists".into());
     }
@@ -167,7 +167,7 @@ pub async fn insert(session: &mut Session, command: Command<'_>) -> Outcome {
     let filter = if creates {
         existing_or_made(session, command.get(1), Some(making)).await?
     } else {
-        filter_of(session, command.get(1), true)?
+        filter_of(session, command.get(1), true).await?
     };
     let added = add_items(session, &filter, command, words.at(), unique).await?;
     session.reply.array(added.len());
@@ -182,7 +182,7 @@ pub async fn insert(session: &mut Session, command: Command<'_>) -> Outcome {
 }
 
 async fn existing_or_made(session: &Session, key: &[u8], making: Option<Making>) -> Outcome<Arc<Handle>> {
-    match session.node.engine.filter(&name_of(key)) {
+    match session.node.filter(&name_of(key)).await? {
         Some(filter) => check_kind(&filter, true).map(|()| filter),
         None => make(session, key, making).await,
     }
@@ -224,7 +224,7 @@ pub async fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
 
 /// `CF.DEL key item`: only what was added is taken out, so nothing else can vanish with it.
 pub async fn del(session: &mut Session, command: Command<'_>) -> Outcome {
-    let filter = match session.node.engine.filter(&name_of(command.get(1))) {
+    let filter = match session.node.filter(&name_of(command.get(1))).await? {
         Some(filter) => check_kind(&filter, true).map(|()| filter)?,
         None => return Err("Not found".into()),
     };
@@ -236,7 +236,7 @@ pub async fn del(session: &mut Session, command: Command<'_>) -> Outcome {
 
 /// `CF.COUNT key item`: exact where the filter keeps its keys, an upper bound where not.
 pub async fn count(session: &mut Session, command: Command<'_>) -> Outcome {
-    let Some(filter) = session.node.engine.filter(&name_of(command.get(1))) else {
+    let Some(filter) = session.node.filter(&name_of(command.get(1))).await? else {
         session.reply.integer(0);
         return Ok(());
     };
@@ -254,15 +254,16 @@ pub async fn count(session: &mut Session, command: Command<'_>) -> Outcome {
 }
 
 /// `CF.INFO key`
-pub fn info(session: &mut Session, command: Command<'_>) -> Outcome {
-    let filter = filter_of(session, command.get(1), true)?;
+pub async fn info(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = filter_of(session, command.get(1), true).await?;
     let made = Making::of_filter(session, &filter);
+    let counts = session.node.counts_of(&filter).await?;
     let fields = [
         ("Size", filter.bytes()),
         ("Number of buckets", made.capacity.div_ceil(made.bucket_size.max(1))),
         ("Number of filters", 1),
-        ("Number of items inserted", filter.held()),
-        ("Number of items deleted", filter.removed()),
+        ("Number of items inserted", counts.held),
+        ("Number of items deleted", counts.removed),
         ("Bucket size", made.bucket_size),
         ("Expansion rate", made.expansion),
         ("Max iterations", made.max_iterations),
@@ -277,7 +278,7 @@ pub fn info(session: &mut Session, command: Command<'_>) -> Outcome {
 
 /// `CF.COMPACT key`
 pub async fn compact(session: &mut Session, command: Command<'_>) -> Outcome {
-    let Some(filter) = session.node.engine.filter(&name_of(command.get(1))) else {
+    let Some(filter) = session.node.filter(&name_of(command.get(1))).await? else {
         return Err("Cuckoo filter was not found".into());
     };
     check_kind(&filter, true)?;

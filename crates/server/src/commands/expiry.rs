@@ -17,9 +17,9 @@ pub(super) async fn rename(id: Id, session: &mut Session, command: Command<'_>) 
         return Err(super::SYNTAX.into());
     }
     let engine = &session.node.engine;
-    let filter = engine.filter(&name_of(command.get(1))).ok_or("ERR no such key")?;
+    let filter = session.node.filter(&name_of(command.get(1))).await?.ok_or("ERR no such key")?;
     let (from, to) = (command.get(1), command.get(2));
-    let taken = engine.filter(&name_of(to)).is_some();
+    let taken = session.node.filter(&name_of(to)).await?.is_some();
     if unless_taken && taken {
         session.reply.integer(0);
         return Ok(());
@@ -62,7 +62,7 @@ pub(super) async fn expire(id: Id, session: &mut Session, command: Command<'_>) 
     let at = if absolute { millis } else { now.checked_add(millis).ok_or_else(invalid)? };
     let only = only(command)?;
     let engine = &session.node.engine;
-    let Some(filter) = engine.filter(&name_of(command.get(1))) else {
+    let Some(filter) = session.node.filter(&name_of(command.get(1))).await? else {
         session.reply.integer(0);
         return Ok(());
     };
@@ -111,8 +111,8 @@ fn only(command: Command<'_>) -> Outcome<Only> {
 }
 
 /// `TTL key`, `PTTL key`, `EXPIRETIME key`, `PEXPIRETIME key`
-pub(super) fn time_left(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
-    let filter = session.node.engine.filter(&name_of(command.get(1)));
+pub(super) async fn time_left(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = session.node.filter(&name_of(command.get(1))).await?;
     session.reply.integer(filter.map_or(-2, |filter| time_of(id, &filter)));
     Ok(())
 }
@@ -131,11 +131,8 @@ fn time_of(id: Id, filter: &Handle) -> i64 {
 
 /// `PERSIST key`
 pub(super) async fn persist(session: &mut Session, command: Command<'_>) -> Outcome {
-    let expiring = session
-        .node
-        .engine
-        .filter(&name_of(command.get(1)))
-        .filter(|filter| filter.definition().expires.is_some());
+    let found = session.node.filter(&name_of(command.get(1))).await?;
+    let expiring = found.filter(|filter| filter.definition().expires.is_some());
     if let Some(filter) = &expiring {
         session.node.engine.expire(filter, None).await?;
     }

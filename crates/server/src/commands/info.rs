@@ -271,8 +271,28 @@ fn latency_stats(_: &Node, totals: &Totals, out: &mut String) {
     }
 }
 
-fn cluster(_: &Node, _: &Totals, out: &mut String) {
+fn cluster(node: &Node, _: &Totals, out: &mut String) {
+    // Clients that know Redis's cluster would look for its slots: ours talk to any node.
     line(out, "cluster_enabled:0");
+    let Some(nodes) = &node.cluster else { return };
+    let (membership, view) = (nodes.membership(), nodes.membership().view());
+    fields!(out,
+        "umbel_cluster": nodes.cluster(),
+        "umbel_node": membership.name(),
+        "umbel_nodes": view.nodes().len(),
+        "umbel_settled": u8::from(view.is_settled()),
+        "umbel_leaving": u8::from(membership.is_leaving()),
+        "umbel_partitions": view.partitions(),
+        "umbel_partitions_served": membership.serves().len(),
+        "umbel_partitions_first": membership.first_of(),
+    );
+    for other in view.nodes() {
+        let (name, address, zone, serves) = (&other.name, &other.address, &other.zone, other.serves.len());
+        let leaving = u8::from(other.leaving);
+        let text =
+            format!("umbel_node_{name}:address={address},zone={zone},serves={serves},leaving={leaving}");
+        line(out, &text);
+    }
 }
 
 fn keyspace(node: &Node, totals: &Totals, out: &mut String) {

@@ -20,7 +20,7 @@ const SCANNED: usize = 10;
 pub async fn del(session: &mut Session, command: Command<'_>) -> Outcome {
     let mut dropped = 0;
     for key in command.from(1) {
-        if let Some(filter) = session.node.engine.filter(&name_of(key)) {
+        if let Some(filter) = session.node.filter(&name_of(key)).await? {
             session.node.engine.drop_filter(&filter).await?;
             dropped += 1;
         }
@@ -30,15 +30,18 @@ pub async fn del(session: &mut Session, command: Command<'_>) -> Outcome {
 }
 
 /// `EXISTS key...`, `TOUCH key...`
-pub fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
-    let there = command.from(1).filter(|key| session.node.engine.filter(&name_of(key)).is_some()).count();
-    session.reply.count(there as u64);
+pub async fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
+    let mut there = 0;
+    for key in command.from(1) {
+        there += u64::from(session.node.filter(&name_of(key)).await?.is_some());
+    }
+    session.reply.count(there);
     Ok(())
 }
 
 /// `TYPE key`
-pub fn kind(session: &mut Session, command: Command<'_>) -> Outcome {
-    let kind = match session.node.engine.filter(&name_of(command.get(1))) {
+pub async fn kind(session: &mut Session, command: Command<'_>) -> Outcome {
+    let kind = match session.node.filter(&name_of(command.get(1))).await? {
         None => "none",
         Some(filter) => type_of(&filter),
     };

@@ -26,7 +26,7 @@ fn overhead_bytes(node: &Node) -> u64 {
 }
 
 /// `MEMORY USAGE key [SAMPLES count]`
-pub(crate) fn usage(session: &mut Session, command: Command<'_>) -> Outcome {
+pub(crate) async fn usage(session: &mut Session, command: Command<'_>) -> Outcome {
     let mut words = Words::from(command, 3);
     while let Some(option) = words.next() {
         let count = words.next().filter(|_| is(option, "SAMPLES")).ok_or(SYNTAX)?;
@@ -34,7 +34,7 @@ pub(crate) fn usage(session: &mut Session, command: Command<'_>) -> Outcome {
             return Err(SYNTAX.into());
         }
     }
-    match session.node.engine.filter(&name_of(command.get(2))) {
+    match session.node.filter(&name_of(command.get(2))).await? {
         Some(filter) => session.reply.count(filter.bytes() + FILTER_BYTES),
         None => session.reply.null(),
     }

@@ -89,6 +89,18 @@ rows! {
     UmbelList "umbel.list" -1 ["readonly" "module"] (0, 0, 0) ["umbel"] "umbel" "All filters";
     UmbelHelp "umbel.help" -1 ["readonly" "fast" "module"] (0, 0, 0) ["umbel"] "umbel" "How the commands of Umbel are called";
 
+    UmbelPeer "umbel.peer" -2 ["admin" "noscript" "no_auth" "container"] (0, 0, 0) ["dangerous"] "server" "What nodes of a cluster ask of each other";
+    UmbelPeerHello "umbel.peer|hello" 5 ["admin" "noscript" "fast" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Says that a node is there, with the secret of its cluster";
+    UmbelPeerSubmit "umbel.peer|submit" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Appends and folds entries, for another node";
+    UmbelPeerAsk "umbel.peer|ask" 3 ["admin" "noscript" "fast" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Looks keys up, for another node";
+    UmbelPeerVerify "umbel.peer|verify" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "How often keys were added, for another node";
+    UmbelPeerReach "umbel.peer|reach" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Folds up to a position, for another node";
+    UmbelPeerCounts "umbel.peer|counts" 3 ["admin" "noscript" "fast" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "What a filter holds here, for another node";
+    UmbelNode "umbel.node" -2 ["admin" "noscript" "container"] (0, 0, 0) ["dangerous"] "server" "Commands about the nodes of a cluster";
+    UmbelNodeList "umbel.node|list" 2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "All nodes, and what they serve";
+    UmbelNodeDrain "umbel.node|drain" -2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "Lets a node give its partitions away";
+    UmbelNodeUndrain "umbel.node|undrain" -2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "Lets a node stay at its next start";
+
     Del "del" -2 ["write"] (1, -1, 1) ["keyspace"] "generic" "Drops filters";
     Unlink "unlink" -2 ["write" "fast"] (1, -1, 1) ["keyspace"] "generic" "Drops filters";
     Exists "exists" -2 ["readonly" "fast"] (1, -1, 1) ["keyspace"] "generic" "How many of these filters there are";

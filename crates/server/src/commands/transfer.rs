@@ -28,7 +28,7 @@ const CHUNK_HEAD_BYTES: usize = 12;
 pub(super) async fn scan_dump(session: &mut Session, command: Command<'_>, is_cuckoo: bool) -> Outcome {
     let wrong = if is_cuckoo { "Invalid position" } else { "Second argument must be numeric" };
     let cursor = unsigned(command.get(2)).ok_or(wrong)?;
-    let filter = filter_of(session, command.get(1), is_cuckoo)?;
+    let filter = filter_of(session, command.get(1), is_cuckoo).await?;
     let (next, chunk) = match chain(&filter, session, cursor).await? {
         Some(chunk) => chunk,
         None => {
@@ -100,7 +100,7 @@ pub(super) async fn load_chunk(session: &mut Session, command: Command<'_>, is_c
 
 /// `DUMP key`: all chunks and a checksum.
 pub(super) async fn dump(session: &mut Session, command: Command<'_>) -> Outcome {
-    let Some(filter) = session.node.engine.filter(&name_of(command.get(1))) else {
+    let Some(filter) = session.node.filter(&name_of(command.get(1))).await? else {
         session.reply.null();
         return Ok(());
     };
@@ -205,7 +205,7 @@ fn chunks(dump: &[u8]) -> Option<Vec<(u64, &[u8])>> {
 
 /// `UMBEL.EXPORT key [FORMAT native|guava|redisson]`
 pub(super) async fn export(session: &mut Session, command: Command<'_>) -> Outcome {
-    let filter = super::umbel::any_filter(session, command.get(1))?;
+    let filter = super::umbel::any_filter(session, command.get(1)).await?;
     let mut format = "native";
     let mut words = Words::from(command, 2);
     while let Some(word) = words.next() {
@@ -289,9 +289,11 @@ pub(super) async fn import(session: &mut Session, command: Command<'_>) -> Outco
 
 /// `UMBEL.MERGE key from...`
 pub(super) async fn merge(session: &mut Session, command: Command<'_>) -> Outcome {
-    let into = super::umbel::any_filter(session, command.get(1))?;
-    let from =
-        command.from(2).map(|key| super::umbel::any_filter(session, key)).collect::<Outcome<Vec<_>>>()?;
+    let into = super::umbel::any_filter(session, command.get(1)).await?;
+    let mut from = Vec::new();
+    for key in command.from(2) {
+        from.push(super::umbel::any_filter(session, key).await?);
+    }
     let added = beside(&session.node, |node| async move { node.engine.merge(&into, &from).await }).await?;
     session.reply.count(added);
     Ok(())

@@ -48,6 +48,9 @@ const HELP: &[&str] = &[
     "    -- A filter that answers as the one in the file does.",
     "UMBEL.STATS key",
     "    -- Fill, estimated error, generation, bytes, adds a second.",
+    "UMBEL.NODE LIST",
+    "UMBEL.NODE DRAIN|UNDRAIN [name]",
+    "    -- The nodes of the cluster; lets one give its partitions away, or have them again.",
     "UMBEL.LIST",
     "    -- All filters with what they are.",
 ];
@@ -60,8 +63,8 @@ pub(super) fn help(session: &mut Session) -> Outcome {
 }
 
 /// A filter of any kind.
-pub(super) fn any_filter(session: &Session, key: &[u8]) -> Outcome<Arc<Handle>> {
-    session.node.engine.filter(&name_of(key)).ok_or_else(|| "ERR not found".into())
+pub(super) async fn any_filter(session: &Session, key: &[u8]) -> Outcome<Arc<Handle>> {
+    session.node.filter(&name_of(key)).await?.ok_or_else(|| "ERR not found".into())
 }
 
 /// `UMBEL.CREATE key capacity error [option...]`
@@ -136,7 +139,7 @@ fn position(text: &[u8]) -> Result<Token, &'static str> {
 pub(super) async fn add(session: &mut Session, command: Command<'_>) -> Outcome {
     let ([id, sequence], first) = options(command, ["SESSION", "SEQUENCE"])?;
     let request = request(id, sequence)?;
-    let filter = any_filter(session, command.get(1))?;
+    let filter = any_filter(session, command.get(1)).await?;
     let keys = hashed(&filter, command, first);
     let written = session.node.engine.add_as(&filter, &keys, request).await?;
     write_written(session, &written);
@@ -147,7 +150,7 @@ pub(super) async fn add(session: &mut Session, command: Command<'_>) -> Outcome 
 pub(super) async fn remove(session: &mut Session, command: Command<'_>) -> Outcome {
     let ([id, sequence], first) = options(command, ["SESSION", "SEQUENCE"])?;
     let request = request(id, sequence)?;
-    let filter = any_filter(session, command.get(1))?;
+    let filter = any_filter(session, command.get(1)).await?;
     let keys = hashed(&filter, command, first);
     let written = session.node.engine.remove_as(&filter, &keys, request).await?;
     write_written(session, &written);
@@ -177,7 +180,7 @@ fn write_written(session: &mut Session, written: &Written) {
 pub(super) async fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
     let ([after], first) = options(command, ["AFTER"])?;
     let after = after.map(position).transpose()?;
-    let filter = session.node.engine.filter(&name_of(command.get(1)));
+    let filter = session.node.filter(&name_of(command.get(1))).await?;
     // The position is taken before the answers, so they include it.
     let position = session.node.engine.token().to_string();
     let answers = match &filter {
@@ -201,7 +204,7 @@ pub(super) async fn exists(session: &mut Session, command: Command<'_>) -> Outco
 
 /// `UMBEL.VERIFY key item...`
 pub(super) async fn verify(session: &mut Session, command: Command<'_>) -> Outcome {
-    let filter = any_filter(session, command.get(1))?;
+    let filter = any_filter(session, command.get(1)).await?;
     let counts = session.node.engine.verify(&filter, &hashed(&filter, command, 2)).await?;
     session.reply.array(counts.len());
     counts.iter().for_each(|count| session.reply.count(*count));
@@ -231,7 +234,7 @@ pub(super) async fn wait(session: &mut Session, command: Command<'_>) -> Outcome
 
 /// `UMBEL.RESIZE key [CAPACITY elements] [ERROR rate]`
 pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outcome {
-    let filter = any_filter(session, command.get(1))?;
+    let filter = any_filter(session, command.get(1)).await?;
     let spec = filter.definition().spec;
     let (mut capacity, mut error) = (spec.capacity, spec.error);
     let mut words = Words::from(command, 2);
@@ -245,12 +248,14 @@ pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outco
             return Err("ERR unknown option; UMBEL.RESIZE takes CAPACITY and ERROR".into());
         }
     }
-    if filter.items() > capacity {
-        return Err(format!(
-            "ERR the filter holds {} items: a capacity of {capacity} is too small",
-            filter.items()
-        )
-        .into());
+    let items = match session.node.cluster {
+        Some(_) => session.node.counts_of(&filter).await?.items,
+        None => filter.items(),
+    };
+    if items > capacity {
+        return Err(
+            format!("ERR the filter holds {items} items: a capacity of {capacity} is too small").into()
+        );
     }
     beside(&session.node, |node| async move { node.engine.resize(&filter, capacity, error).await }).await?;
     session.reply.ok();
@@ -259,16 +264,19 @@ pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outco
 
 /// `UMBEL.CLEAR key`
 pub(super) async fn clear(session: &mut Session, command: Command<'_>) -> Outcome {
-    let filter = any_filter(session, command.get(1))?;
+    let filter = any_filter(session, command.get(1)).await?;
     session.node.engine.clear(&filter).await?;
     session.reply.ok();
     Ok(())
 }
 
 /// `UMBEL.STATS key`
-pub(super) fn stats(session: &mut Session, command: Command<'_>) -> Outcome {
-    let filter = any_filter(session, command.get(1))?;
-    let (stats, definition) = (filter.stats(), filter.definition());
+pub(super) async fn stats(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = any_filter(session, command.get(1)).await?;
+    let (mut stats, definition) = (filter.stats(), filter.definition());
+    if session.node.cluster.is_some() {
+        stats.items = session.node.counts_of(&filter).await?.items;
+    }
     let adds_per_second = session.node.rates.adds_per_second(filter.id());
     let reply = &mut session.reply;
     let counts = [

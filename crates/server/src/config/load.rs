@@ -69,7 +69,8 @@ impl Config {
             };
             config.set(index, value, Source::Flag(name.clone()))?;
         }
-        config.read_password()?;
+        config.read_first_line("password", "password_file")?;
+        config.read_first_line("cluster_secret", "cluster_secret_file")?;
         config.check()?;
         Ok(config)
     }
@@ -101,21 +102,27 @@ impl Config {
         Ok(())
     }
 
-    /// The password, if a file is named for it. Two passwords are refused: one of them would be forgotten.
-    fn read_password(&mut self) -> Result<(), Error> {
-        let Some(path) = self.password_file.clone() else { return Ok(()) };
-        if self.password.is_some() {
-            return Err(Error("password and password_file are both set; one is enough".to_owned()));
+    /// A secret, if a file is named for it. Two of them are refused: one would be forgotten.
+    fn read_first_line(&mut self, secret: &str, file: &str) -> Result<(), Error> {
+        let named = match file {
+            "password_file" => self.password_file.clone(),
+            _ => self.cluster_secret_file.clone(),
+        };
+        let Some(path) = named else { return Ok(()) };
+        if self.is_given(secret) {
+            return Err(Error(format!("{secret} and {file} are both set; one is enough")));
         }
-        let fail =
-            |error: &dyn std::fmt::Display| Error(format!("password_file {}: {error}", path.display()));
+        let fail = |error: &dyn std::fmt::Display| Error(format!("{file} {}: {error}", path.display()));
         let text = fs::read_to_string(&path).map_err(|error| fail(&error))?;
         let first = text.lines().next().unwrap_or_default();
         if first.is_empty() {
-            return Err(fail(&"its first line is empty; it must be the password"));
+            return Err(fail(&format!(
+                "its first line is empty; it must be the {}",
+                secret.rsplit('_').next().unwrap_or(secret)
+            )));
         }
-        let source = self.source("password_file").cloned().unwrap_or_default();
-        let index = find("password").map_or(usize::MAX, |(index, _)| index);
+        let source = self.source(file).cloned().unwrap_or_default();
+        let index = find(secret).map_or(usize::MAX, |(index, _)| index);
         self.set(index, first, source)
     }
 }

@@ -1,5 +1,6 @@
 //! How settings are read and printed.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -244,6 +245,77 @@ impl Codec<Option<Url>> for Engine {
 
     fn print(&self, value: &Option<Url>) -> String {
         value.as_ref().map_or_else(String::new, ToString::to_string)
+    }
+}
+
+/// A short name, or none.
+pub(super) struct Word;
+
+const WORD_BYTES_MAX: usize = 128;
+
+impl Codec<String> for Word {
+    fn parse(&self, text: &str) -> Result<String, String> {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
+        if text.len() <= WORD_BYTES_MAX && text.chars().all(is_plain) {
+            return Ok(text.to_owned());
+        }
+        Err(format!("it must have up to {WORD_BYTES_MAX} letters, digits, dots, dashes and underscores"))
+    }
+
+    fn print(&self, value: &String) -> String {
+        value.clone()
+    }
+}
+
+/// A host with a port, or none.
+pub(super) struct Place;
+
+impl Codec<String> for Place {
+    fn parse(&self, text: &str) -> Result<String, String> {
+        let port = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        let is_place = port.is_some_and(|(host, port)| !host.is_empty() && port > 0) && text.len() <= 300;
+        if text.is_empty() || is_place && !text.contains(char::is_whitespace) {
+            return Ok(text.to_owned());
+        }
+        Err("it must be a host and a port, such as 10.0.0.1:6380".to_owned())
+    }
+
+    fn print(&self, value: &String) -> String {
+        value.clone()
+    }
+}
+
+/// A secret that has to be shown to others, and to nobody else.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SharedSecret(String);
+
+impl SharedSecret {
+    /// What others are shown.
+    pub fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for SharedSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedSecret(..)")
+    }
+}
+
+/// Such a secret; nothing is none.
+pub(super) struct Shared;
+
+impl Codec<Option<SharedSecret>> for Shared {
+    fn parse(&self, text: &str) -> Result<Option<SharedSecret>, String> {
+        match text.len() {
+            0 => Ok(None),
+            16..=4096 => Ok(Some(SharedSecret(text.to_owned()))),
+            _ => Err("it must have 16 to 4096 bytes".to_owned()),
+        }
+    }
+
+    fn print(&self, value: &Option<SharedSecret>) -> String {
+        if value.is_some() { "(hidden)" } else { "" }.to_owned()
     }
 }
 

@@ -66,6 +66,11 @@ impl Turns {
         Guard { turn: self.turn.lock().await, _leave: Leave(self) }
     }
 
+    /// The turn of a lane that nobody else has.
+    pub(in crate::engine) fn into_inner(self) -> Turn {
+        self.turn.into_inner()
+    }
+
     fn try_lock(&self) -> Option<Guard<'_>> {
         Some(Guard { turn: self.turn.try_lock().ok()?, _leave: Leave(self) })
     }

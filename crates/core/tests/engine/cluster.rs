@@ -1,0 +1,458 @@
+//! Several engines on one log: each answers for all, whoever hosts what, and whatever becomes of the others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use object_store::ObjectStore;
+use object_store::memory::InMemory;
+use umbel_core::clock::ManualClock;
+use umbel_core::engine::{Answer, Applied, Cluster, Engine, NewFilter, Role, Settings, Token};
+use umbel_core::fold::Counts;
+use umbel_core::log::{Log, MemoryLog};
+use umbel_core::random::{Random, SeededRandom};
+use umbel_core::registry::EmbeddedRegistry;
+use umbel_core::{Error, Position, Result};
+use umbel_filter::{Fingerprint, Spec};
+
+use crate::world::{everywhere, key, keys, run};
+
+const NODES: usize = 3;
+const SLOTS: u32 = 8;
+const PARTITIONS: u32 = 4;
+
+/// Who is the first host of each partition, as of some version.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Table {
+    version: u64,
+    first: Vec<usize>,
+}
+
+/// The network and the registry of a cluster.
+#[derive(Debug, Default)]
+struct Town {
+    engines: RwLock<Vec<Option<Arc<Engine>>>>,
+    seats: Mutex<Vec<Knowledge>>,
+    table: Mutex<Table>,
+}
+
+/// What a node knows of the others.
+#[derive(Clone, Debug, Default)]
+struct Knowledge {
+    table: Table,
+    /// How often it got a lease, if it has one.
+    lease: Option<u64>,
+    leases: u64,
+}
+
+/// A node's place in the town.
+#[derive(Debug)]
+struct Seat {
+    town: Arc<Town>,
+    me: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Town {
+    fn engine(&self, node: usize) -> Result<Arc<Engine>> {
+        let engines = self.engines.read().unwrap();
+        engines[node].clone().ok_or_else(|| Error::Retry(format!("node {node} is away")))
+    }
+
+    fn knows(&self, node: usize) -> Knowledge {
+        lock(&self.seats)[node].clone()
+    }
+
+    /// A node learns what the registry says. It acts on it before others know that it does.
+    fn learn(&self, node: usize) {
+        let table = lock(&self.table).clone();
+        let mut seats = lock(&self.seats);
+        let seat = &mut seats[node];
+        seat.table = table;
+        if seat.lease.is_none() {
+            seat.leases += 1;
+            seat.lease = Some(seat.leases);
+        }
+    }
+
+    /// Makes a node the first host of a partition.
+    fn move_to(&self, partition: u32, node: usize) {
+        let mut table = lock(&self.table);
+        table.version += 1;
+        table.first[partition as usize] = node;
+    }
+}
+
+impl Seat {
+    fn first(&self, partition: u32) -> usize {
+        self.town.knows(self.me).table.first[partition as usize]
+    }
+}
+
+#[async_trait]
+impl Cluster for Seat {
+    fn role(&self, partition: u32) -> Role {
+        let seats = lock(&self.town.seats);
+        let mine = &seats[self.me];
+        let settled = seats.iter().all(|seat| seat.lease.is_none() || seat.table == mine.table);
+        match mine.lease {
+            Some(lease) if settled && mine.table.first[partition as usize] == self.me => {
+                Role::First { term: mine.table.version << 32 | lease }
+            }
+            _ => Role::Other,
+        }
+    }
+
+    async fn submit(&self, entries: Vec<(u32, Bytes)>, _repeatable: bool) -> Result<Vec<Applied>> {
+        let mut applied = Vec::new();
+        for (partition, entry) in entries {
+            let first = self.town.engine(self.first(partition))?;
+            applied.extend(first.submit_for_peer(vec![(partition, entry)]).await?);
+        }
+        Ok(applied)
+    }
+
+    async fn contains(&self, filter: u64, keys: &[(u32, Fingerprint)], after: &Token) -> Result<Vec<Answer>> {
+        let mut answers = Vec::new();
+        for key in keys {
+            let first = self.town.engine(self.first(key.0))?;
+            answers.extend(first.contains_for_peer(filter, &[*key], after).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>> {
+        let mut counts = Vec::new();
+        for key in keys {
+            let first = self.town.engine(self.first(key.0))?;
+            counts.extend(first.verify_for_peer(filter, &[*key]).await?);
+        }
+        Ok(counts)
+    }
+
+    async fn reach(&self, partition: u32, position: Position) -> Result<()> {
+        let first = self.first(partition);
+        if first == self.me && self.town.knows(self.me).lease.is_none() {
+            return Err(Error::Retry("no lease".into()));
+        }
+        self.town.engine(first)?.reach_for_peer(partition, position).await
+    }
+
+    async fn counts(&self, filter: u64) -> Result<Counts> {
+        let mut all = Counts::default();
+        for node in (0..NODES).filter(|node| *node != self.me) {
+            if let Ok(engine) = self.town.engine(node) {
+                all = all.and(engine.counts_for_peer(filter).await?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// What outlives every node.
+struct World {
+    town: Arc<Town>,
+    log: Arc<MemoryLog>,
+    blobs: Arc<InMemory>,
+    registry: Arc<EmbeddedRegistry>,
+    random: SeededRandom,
+}
+
+impl World {
+    async fn new(seed: u64) -> Self {
+        let world = Self {
+            town: Arc::default(),
+            log: Arc::new(MemoryLog::new(PARTITIONS)),
+            blobs: Arc::new(InMemory::new()),
+            registry: Arc::new(EmbeddedRegistry::in_memory(Arc::new(ManualClock::default()))),
+            random: SeededRandom::new(seed),
+        };
+        *world.town.engines.write().unwrap() = vec![None; NODES];
+        *lock(&world.town.seats) = vec![Knowledge::default(); NODES];
+        *lock(&world.town.table) =
+            Table { version: 1, first: (0..PARTITIONS).map(|p| p as usize % NODES).collect() };
+        for node in 0..NODES {
+            world.start(node).await.unwrap();
+        }
+        for partition in 0..PARTITIONS {
+            let first = lock(&world.town.table).first[partition as usize];
+            world.engine(first).host(partition).await.unwrap();
+            world.engine((first + 1) % NODES).host(partition).await.unwrap();
+        }
+        world
+    }
+
+    async fn start(&self, node: usize) -> Result<()> {
+        let seat = Arc::new(Seat { town: Arc::clone(&self.town), me: node });
+        let settings = Settings {
+            slots: SLOTS,
+            sharded_above_bytes: 64 << 10,
+            memory_bytes: 64 << 20,
+            runs_max: 3,
+            checkpoint_bytes: 1,
+            ..Settings::default()
+        };
+        let blobs: Arc<dyn ObjectStore> = Arc::clone(&self.blobs) as _;
+        let builder =
+            Engine::builder(settings).with_log(Arc::clone(&self.log) as Arc<dyn Log>).with_blobs(blobs);
+        let builder = builder.with_clock(Arc::new(ManualClock::default()));
+        let builder = builder.with_random(Arc::new(SeededRandom::new(self.random.next())));
+        self.town.learn(node);
+        let engine = builder.with_cluster(seat, Arc::clone(&self.registry) as _).open().await?;
+        self.town.engines.write().unwrap()[node] = Some(Arc::new(engine));
+        Ok(())
+    }
+
+    fn engine(&self, node: usize) -> Arc<Engine> {
+        self.town.engine(node).unwrap()
+    }
+
+    fn below(&self, limit: usize) -> usize {
+        (self.random.next() % limit as u64) as usize
+    }
+
+    fn everybody_learns(&self) {
+        (0..NODES).for_each(|node| self.town.learn(node));
+    }
+}
+
+async fn absent(engine: &Engine, name: &str, keys: &[Fingerprint]) -> usize {
+    let filter = engine.find(name).await.unwrap().unwrap();
+    let answers = engine.contains(&filter, keys, None).await.unwrap();
+    assert!(!answers.contains(&Answer::Unknown), "{answers:?}");
+    answers.iter().filter(|answer| **answer == Answer::Absent).count()
+}
+
+#[test]
+fn every_node_answers_for_all() {
+    run(async {
+        let world = World::new(1).await;
+        let spec = Spec::bloom(10_000, 0.001);
+        world.engine(0).create(NewFilter::new("small", spec)).await.unwrap();
+        world.engine(1).create(everywhere("large", spec)).await.unwrap();
+        let twice = world.engine(2).create(NewFilter::new("large", spec)).await;
+        assert!(twice.unwrap_err().to_string().contains("there is a filter large already"));
+        for node in 0..NODES {
+            for name in ["small", "large"] {
+                let engine = world.engine(node);
+                let filter = engine.find(name).await.unwrap().unwrap();
+                let own = keys(node as u64 * 1000..node as u64 * 1000 + 1000);
+                let written = engine.add(&filter, &own).await.unwrap();
+                assert!(written.answers.iter().filter(|new| **new == Some(true)).count() > 990);
+                for other in 0..NODES {
+                    assert_eq!(absent(&world.engine(other), name, &own).await, 0);
+                    assert!(absent(&world.engine(other), name, &keys(100_000..101_000)).await > 990);
+                }
+            }
+        }
+        for node in 0..NODES {
+            let engine = world.engine(node);
+            let filter = engine.find("large").await.unwrap().unwrap();
+            let counts = engine.counts(&filter).await.unwrap();
+            assert!(counts.items.abs_diff(3000) < 10 && counts.held == 3000, "{counts:?}");
+            assert!(engine.verify(&filter, &keys(0..3000)).await.unwrap().iter().all(|count| *count == 1));
+        }
+        world.engine(1).drop_filter(&world.engine(1).filter("large").unwrap()).await.unwrap();
+        world.engine(0).follow().await.unwrap();
+        assert!(world.engine(0).find("large").await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_node_without_a_lease_acknowledges_nothing() {
+    run(async {
+        let world = World::new(2).await;
+        let filter = world.engine(0).create(everywhere("seen", Spec::bloom(1000, 0.01))).await.unwrap();
+        world.everybody_learns();
+        // It sleeps, and others take over what it had.
+        lock(&world.town.seats)[0].lease = None;
+        for partition in 0..PARTITIONS {
+            world.engine(1).host(partition).await.unwrap();
+            world.town.move_to(partition, 1);
+        }
+        world.town.learn(1);
+        world.town.learn(2);
+        let own = keys(0..100);
+        let refused = world.engine(0).add(&filter, &own).await;
+        assert!(matches!(refused, Err(Error::Retry(_))), "{refused:?}");
+        // It may have been written all the same, and whoever reads the log knows.
+        let answers = world.engine(0).contains(&filter, &keys(0..200), None).await.unwrap();
+        assert!(answers[..100].iter().any(|answer| *answer == Answer::Maybe));
+        world.town.learn(0);
+        world.engine(0).add(&filter, &own).await.unwrap();
+        assert_eq!(absent(&world.engine(2), "seen", &own).await, 0);
+    });
+}
+
+/// One of many lives of a cluster.
+async fn life(seed: u64, steps: usize) {
+    let world = World::new(seed).await;
+    let node = world.below(NODES);
+    world.engine(node).create(everywhere("bloom", Spec::bloom(500, 0.01))).await.unwrap();
+    world.engine(node).create(everywhere("counting", Spec::counting(400, 0.05))).await.unwrap();
+    world.engine(node).create(NewFilter::new("small", Spec::counting(300, 0.05))).await.unwrap();
+    // Of each filter, how often a key was added and not taken out; and keys of which that is not known.
+    let mut held: HashMap<(&str, u64), u64> = HashMap::new();
+    let mut unsure: HashMap<(&str, u64), bool> = HashMap::new();
+    let names = ["bloom", "counting", "small"];
+    for step in 0..steps {
+        let node = world.below(NODES);
+        let Ok(engine) = world.town.engine(node) else {
+            if world.below(3) == 0 {
+                world.start(node).await.unwrap();
+                for partition in 0..PARTITIONS {
+                    if lock(&world.town.table).first[partition as usize] == node {
+                        world.engine(node).host(partition).await.unwrap();
+                    }
+                }
+            }
+            continue;
+        };
+        let name = names[world.below(names.len())];
+        let first = world.below(2000) as u64;
+        let numbers: Vec<u64> = (first..first + 1 + world.below(8) as u64).collect();
+        let fingerprints: Vec<Fingerprint> = numbers.iter().map(|number| key(*number)).collect();
+        let found = engine.find(name).await;
+        match (world.below(20), found) {
+            (0..8, Ok(found)) => {
+                let filter = found.unwrap_or_else(|| panic!("seed {seed}, step {step}: {name} is not there"));
+                match engine.add(&filter, &fingerprints).await {
+                    Ok(_) => numbers.iter().for_each(|number| *held.entry((name, *number)).or_default() += 1),
+                    Err(Error::Retry(_) | Error::Moved(_)) => {
+                        numbers.iter().for_each(|number| _ = unsure.insert((name, *number), true));
+                    }
+                    Err(error) => panic!("seed {seed}, step {step}: {error}"),
+                }
+            }
+            (8..10, Ok(Some(filter))) if name != "bloom" => {
+                match engine.remove(&filter, &fingerprints).await {
+                    Ok(written) => {
+                        for (number, there) in numbers.iter().zip(written.answers) {
+                            let count = held.entry((name, *number)).or_default();
+                            if !unsure.contains_key(&(name, *number)) {
+                                assert_eq!(
+                                    there,
+                                    Some(*count > 0),
+                                    "seed {seed}, step {step}: {name} {number}"
+                                );
+                            }
+                            *count = count.saturating_sub(u64::from(there == Some(true)));
+                        }
+                    }
+                    Err(Error::Retry(_) | Error::Moved(_)) => {
+                        numbers.iter().for_each(|number| _ = unsure.insert((name, *number), true));
+                    }
+                    Err(error) => panic!("seed {seed}, step {step}: {error}"),
+                }
+            }
+            (10..14, Ok(Some(filter))) => {
+                let Ok(answers) = engine.contains(&filter, &fingerprints, None).await else { continue };
+                for (number, answer) in numbers.iter().zip(answers) {
+                    let is_held = held.get(&(name, *number)).is_some_and(|count| *count > 0);
+                    if is_held && !unsure.contains_key(&(name, *number)) {
+                        assert_eq!(
+                            answer,
+                            Answer::Maybe,
+                            "seed {seed}, step {step}: {name} {number} at {node}"
+                        );
+                    }
+                }
+            }
+            (14, Ok(Some(filter))) => {
+                let Ok(counts) = engine.verify(&filter, &fingerprints).await else { continue };
+                for (number, count) in numbers.iter().zip(counts) {
+                    let expected = held.get(&(name, *number)).copied().unwrap_or(0);
+                    let expected = if name == "bloom" { expected.min(1) } else { expected };
+                    if !unsure.contains_key(&(name, *number)) {
+                        assert_eq!(count, expected, "seed {seed}, step {step}: {name} {number} at {node}");
+                    }
+                }
+            }
+            (15, _) => _ = engine.follow().await,
+            (16, _) => _ = engine.maintain().await,
+            (17, _) => {
+                // Another node becomes the first host; not everybody hears of it at once.
+                let partition = world.below(PARTITIONS as usize) as u32;
+                if engine.host(partition).await.is_ok() {
+                    world.town.move_to(partition, node);
+                    world.town.learn(node);
+                    if world.below(2) == 0 {
+                        world.everybody_learns();
+                    }
+                }
+            }
+            (18, _) => {
+                let is_first = |partition: &u32| lock(&world.town.table).first[*partition as usize] == node;
+                let partition = world.below(PARTITIONS as usize) as u32;
+                if !is_first(&partition) && partition != engine.catalog() && engine.hosts(partition) {
+                    // Only when all know that it is not the first any more.
+                    world.everybody_learns();
+                    engine.release(partition).await.unwrap();
+                }
+            }
+            (19, _) => match world.below(3) {
+                0 => {
+                    // It dies. What it was the first host of has none until it or another takes over.
+                    world.town.engines.write().unwrap()[node] = None;
+                    lock(&world.town.seats)[node].lease = None;
+                }
+                1 => lock(&world.town.seats)[node].lease = None,
+                _ => world.everybody_learns(),
+            },
+            _ => {}
+        }
+    }
+    for node in 0..NODES {
+        if world.town.engine(node).is_err() {
+            world.start(node).await.unwrap();
+        }
+    }
+    world.everybody_learns();
+    let mut digests: HashMap<usize, u128> = HashMap::new();
+    for partition in 0..PARTITIONS {
+        let first = lock(&world.town.table).first[partition as usize];
+        world.engine(first).host(partition).await.unwrap();
+    }
+    for node in 0..NODES {
+        let engine = world.engine(node);
+        // Generations are built where they answer first, and others follow the log.
+        engine.maintain().await.unwrap();
+    }
+    for node in 0..NODES {
+        // Whoever is behind what the others trimmed finds out some time, and then takes their checkpoints.
+        for _ in 0..10 {
+            let _ = world.engine(node).follow().await;
+        }
+    }
+    for node in 0..NODES {
+        for (slot, digest) in world.engine(node).digests().await.unwrap().into_iter().enumerate() {
+            if digest != 0 {
+                let known = *digests.entry(slot).or_insert(digest);
+                assert_eq!(known, digest, "seed {seed}: slot {slot} differs at node {node}");
+            }
+        }
+    }
+    for node in 0..NODES {
+        for ((name, number), _) in held.iter().filter(|(at, count)| **count > 0 && !unsure.contains_key(*at))
+        {
+            assert_eq!(
+                absent(&world.engine(node), name, &[key(*number)]).await,
+                0,
+                "seed {seed}: {name} {number}"
+            );
+        }
+    }
+}
+
+#[test]
+fn many_lives_of_a_cluster() {
+    let cases = std::env::var("UMBEL_CLUSTER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    let first = std::env::var("UMBEL_CLUSTER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    for seed in first..first + cases {
+        run(life(seed, 400));
+    }
+}

@@ -1,0 +1,459 @@
+//! All nodes as an engine sees them: requests go to the first hosts of their partitions, all at once, and again if these have changed.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use tokio::runtime::Handle;
+use umbel_core::clock::Clock;
+use umbel_core::cluster::{Membership, Record, View};
+use umbel_core::engine::{Answer, Applied, Cluster, Engine, Role, Token};
+use umbel_core::fold::Counts;
+use umbel_core::{Error, Position, Result};
+use umbel_filter::Fingerprint;
+
+use super::link::Failure;
+use super::peers::{Errand, Peer, Peers};
+use super::{DOWN, wire};
+use crate::digest::Digest;
+use crate::metrics::{Kind, Page};
+
+/// How long a request is tried again while hosts change: a lease has to end meanwhile, and all have to know of it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answer from memory may take before another host is asked.
+const LOOKUP_TIME: Duration = Duration::from_secs(1);
+/// How long an append may take.
+const SUBMIT_TIME: Duration = Duration::from_secs(10);
+/// How long somebody waits at most before it looks again who hosts what.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Bytes of entries in one message.
+const ENTRIES_BYTES: usize = 4 << 20;
+/// Keys in one message.
+const KEYS_MAX: usize = 1 << 20;
+
+/// The other nodes, and this one among them.
+pub struct Nodes {
+    membership: Arc<Membership>,
+    peers: Peers,
+    clock: Arc<dyn Clock>,
+    runtime: Handle,
+    cluster: String,
+    secret: Digest,
+    /// This node's own engine, which has this.
+    engine: OnceLock<Weak<Engine>>,
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nodes").field("membership", &self.membership).finish_non_exhaustive()
+    }
+}
+
+/// Who is asked.
+enum Place {
+    Here(Arc<Engine>),
+    There(Arc<Peer>),
+}
+
+/// Requests for one place, by their numbers.
+type Group = (Place, Vec<usize>);
+
+/// Whether requests may be sent again of which it is not known what became of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    Never,
+    Always,
+}
+
+impl Nodes {
+    /// Nodes that know each other by a secret. Connections live in the runtime.
+    pub fn new(
+        membership: Arc<Membership>,
+        cluster: &str,
+        secret: &[u8],
+        clock: Arc<dyn Clock>,
+        runtime: Handle,
+    ) -> Self {
+        let peers = Peers::new(runtime.clone(), Arc::clone(&clock), secret, cluster, membership.name());
+        let (cluster, secret) = (cluster.to_owned(), Digest::of(secret));
+        Self { membership, peers, clock, runtime, cluster, secret, engine: OnceLock::new() }
+    }
+
+    /// Whose place in the registry it is.
+    pub fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
+    /// What the nodes are together.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// This node's own engine is open.
+    pub fn attach(&self, engine: &Arc<Engine>) {
+        // There is one.
+        let _ = self.engine.set(Arc::downgrade(engine));
+    }
+
+    /// Whether somebody is one of the nodes.
+    pub(crate) fn knows(&self, secret: &[u8], cluster: &[u8]) -> bool {
+        Digest::of(secret) == self.secret && cluster == self.cluster.as_bytes()
+    }
+
+    /// Why this node is not ready yet, if so.
+    pub fn ready(&self) -> Result<(), String> {
+        if let Some(why) = self.membership.lost() {
+            return Err(why.to_owned());
+        }
+        let (view, serves) = (self.membership.view(), self.membership.serves());
+        let wanted = view.wanted(self.membership.name());
+        let missing = wanted.iter().filter(|partition| !serves.contains(**partition)).count();
+        match missing {
+            0 => Ok(()),
+            missing => Err(format!("{missing} of {} partitions are being taken in", wanted.len())),
+        }
+    }
+
+    /// What is counted.
+    pub(crate) fn collect(&self, page: &mut Page) {
+        let view = self.membership.view();
+        let gauges = [
+            ("umbel_cluster_nodes", "Nodes of the cluster.", view.nodes().len()),
+            ("umbel_cluster_settled", "Whether all nodes act on the same.", view.is_settled().into()),
+            ("umbel_partitions_hosted", "Partitions that this node serves.", self.membership.serves().len()),
+            (
+                "umbel_partitions_first",
+                "Partitions that it is the first host of.",
+                self.membership.first_of(),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            page.family(name, Kind::Gauge, help).sample(&[], value as u64);
+        }
+        self.peers.collect(page);
+    }
+
+    fn here(&self) -> Result<Arc<Engine>> {
+        let engine = self.engine.get().and_then(Weak::upgrade);
+        engine.ok_or_else(|| Error::Retry("this node is starting or ending".into()))
+    }
+
+    /// The node that answers for a partition. Reads pass over one that did not answer a moment ago, if another one has it: that one reads the
+    /// log to its end before it answers.
+    fn place(&self, view: &View, partition: u32, reads: bool) -> Result<Place> {
+        let mut hosts = view.hosts(partition).peekable();
+        let place = |name: &str| match view.node(name) {
+            Some(node) if node.name != self.membership.name() => Ok(Place::There(self.peers.of(node, view))),
+            _ => self.here().map(Place::Here),
+        };
+        let Some(first) = hosts.peek().map(|node| node.name.clone()) else { return Err(down(partition)) };
+        if reads {
+            for host in hosts {
+                match place(&host.name)? {
+                    Place::There(peer) if self.peers.is_avoided(&peer) => {}
+                    found => return Ok(found),
+                }
+            }
+        }
+        place(&first)
+    }
+
+    /// Requests by the place that they go to.
+    fn group(&self, left: &[usize], partition: impl Fn(usize) -> u32, reads: bool) -> Result<Vec<Group>> {
+        let view = self.membership.view();
+        let mut groups: Vec<Group> = Vec::new();
+        // Neighbours mostly go to the same partition.
+        let mut last: Option<(u32, usize)> = None;
+        // Of each partition that was met, its group.
+        let mut of_partition = std::collections::HashMap::new();
+        for request in left {
+            let number = partition(*request);
+            let index = match last {
+                Some((before, index)) if before == number => index,
+                _ => match of_partition.get(&number) {
+                    Some(index) => *index,
+                    None => {
+                        let place = self.place(&view, number, reads)?;
+                        let same = |(other, _): &Group| match (other, &place) {
+                            (Place::Here(_), Place::Here(_)) => true,
+                            (Place::There(a), Place::There(b)) => Arc::ptr_eq(a, b),
+                            _ => false,
+                        };
+                        let index = groups.iter().position(same).unwrap_or_else(|| {
+                            groups.push((place, Vec::new()));
+                            groups.len() - 1
+                        });
+                        of_partition.insert(number, index);
+                        index
+                    }
+                },
+            };
+            last = Some((number, index));
+            groups[index].1.push(*request);
+        }
+        Ok(groups)
+    }
+
+    /// Sends requests to where they belong until each has an answer, or time is over.
+    async fn everywhere<T, F>(
+        &self,
+        count: usize,
+        partition: impl Fn(usize) -> u32,
+        reads: bool,
+        repeat: Repeat,
+        send: impl Fn(Place, Vec<usize>) -> F,
+    ) -> Result<Vec<T>>
+    where
+        F: Future<Output = (Vec<usize>, Result<Vec<T>, Failure>)>,
+    {
+        let end = self.clock.now() + PATIENCE;
+        let mut answers: Vec<Option<T>> = (0..count).map(|_| None).collect();
+        let mut left: Vec<usize> = (0..count).collect();
+        loop {
+            let mut changes = self.membership.changes();
+            let groups = self.group(&left, &partition, reads)?;
+            let sent = groups.into_iter().map(|(place, requests)| send(place, requests));
+            let (mut again, mut why) = (Vec::new(), String::new());
+            for (requests, outcome) in join_all(sent).await {
+                match outcome {
+                    Ok(all) if all.len() == requests.len() => {
+                        requests
+                            .iter()
+                            .zip(all)
+                            .for_each(|(request, answer)| answers[*request] = Some(answer));
+                    }
+                    Ok(_) => return Err(Error::Corrupt("another node answered something else".into())),
+                    Err(failure) => {
+                        why = self.may_repeat(failure, repeat)?;
+                        again.extend(requests);
+                    }
+                }
+            }
+            if again.is_empty() {
+                return Ok(answers.into_iter().flatten().collect());
+            }
+            if self.clock.now() >= end {
+                return Err(Error::Retry(why));
+            }
+            again.sort_unstable();
+            left = again;
+            self.wait(&mut changes).await;
+        }
+    }
+
+    /// Why something is to be sent again, or the error that its sender gets.
+    fn may_repeat(&self, failure: Failure, repeat: Repeat) -> Result<String> {
+        match failure {
+            Failure::Unsent(why) | Failure::Refused(Error::Moved(why)) => Ok(why),
+            Failure::Lost(why) if repeat == Repeat::Always => Ok(why),
+            Failure::Lost(why) => Err(Error::Retry(format!("{why}: it may have been done, or not"))),
+            // What ends another node does not end this one.
+            Failure::Refused(Error::Closed(why)) if repeat == Repeat::Always => Ok(why),
+            Failure::Refused(Error::Closed(why)) => Err(Error::Retry(why)),
+            Failure::Refused(error) => Err(error),
+        }
+    }
+
+    /// Waits until hosts have changed, but not for long.
+    async fn wait(&self, changes: &mut tokio::sync::watch::Receiver<u64>) {
+        self.membership.wake();
+        let mut changes = changes.clone();
+        // Whoever waits may be where there are no timers.
+        let waiting = async move { _ = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await };
+        let _ = self.runtime.spawn(waiting).await;
+    }
+
+    /// Asks one node, and reads its answer.
+    async fn ask<T>(
+        &self,
+        peer: &Peer,
+        errand: Errand,
+        command: &str,
+        payload: &[u8],
+        read: impl Fn(&[u8]) -> Result<T>,
+    ) -> Result<T, Failure> {
+        let time = if errand == Errand::Lookup { LOOKUP_TIME } else { SUBMIT_TIME };
+        let answer = self.peers.ask(peer, errand, command, payload, time).await?;
+        read(&answer).map_err(Failure::Refused)
+    }
+
+    async fn submit_to(&self, place: &Place, entries: Vec<(u32, Bytes)>) -> Result<Vec<Applied>, Failure> {
+        let peer = match place {
+            Place::Here(engine) => return engine.submit_for_peer(entries).await.map_err(Failure::Refused),
+            Place::There(peer) => peer,
+        };
+        let mut applied = Vec::with_capacity(entries.len());
+        let mut rest = &entries[..];
+        // One after another, so that the entries of a partition stay in their order.
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|(_, entry)| {
+                bytes += entry.len();
+                bytes <= ENTRIES_BYTES
+            });
+            let (now, later) = rest.split_at(fits.count().max(1));
+            let payload = wire::put_entries(now.iter());
+            let sent = self.ask(peer, Errand::Submit, "SUBMIT", &payload, wire::applied).await;
+            match sent {
+                Ok(some) => applied.extend(some),
+                // Some of them are done: whoever sends all of them again must be allowed to.
+                Err(Failure::Unsent(why)) if !applied.is_empty() => return Err(Failure::Lost(why)),
+                Err(Failure::Refused(Error::Moved(why))) if !applied.is_empty() => {
+                    return Err(Failure::Lost(why));
+                }
+                Err(failure) => return Err(failure),
+            }
+            rest = later;
+        }
+        Ok(applied)
+    }
+
+    async fn contains_at(
+        &self,
+        place: &Place,
+        filter: u64,
+        keys: Vec<(u32, Fingerprint)>,
+        after: &Token,
+    ) -> Result<Vec<Answer>, Failure> {
+        let peer = match place {
+            Place::Here(engine) => {
+                return engine.contains_for_peer(filter, &keys, after).await.map_err(Failure::Refused);
+            }
+            Place::There(peer) => peer,
+        };
+        let asked = keys.chunks(KEYS_MAX).map(|keys| async move {
+            let payload = wire::put_question(filter, after, keys.iter());
+            self.ask(peer, Errand::Lookup, "ASK", &payload, wire::answers).await
+        });
+        let mut answers = Vec::with_capacity(keys.len());
+        for some in join_all(asked).await {
+            answers.extend(some?);
+        }
+        Ok(answers)
+    }
+
+    async fn verify_at(
+        &self,
+        place: &Place,
+        filter: u64,
+        keys: Vec<(u32, Fingerprint)>,
+    ) -> Result<Vec<u64>, Failure> {
+        match place {
+            Place::Here(engine) => engine.verify_for_peer(filter, &keys).await.map_err(Failure::Refused),
+            Place::There(peer) => {
+                let mut counts = Vec::with_capacity(keys.len());
+                for keys in keys.chunks(KEYS_MAX) {
+                    let payload = wire::put_verify(filter, keys.iter());
+                    counts.extend(self.ask(peer, Errand::Read, "VERIFY", &payload, wire::numbers).await?);
+                }
+                Ok(counts)
+            }
+        }
+    }
+}
+
+fn down(partition: u32) -> Error {
+    Error::Retry(format!("{DOWN} slot {partition} and others of partition {partition} have no live host"))
+}
+
+fn picked<T: Copy>(all: &[T], numbers: &[usize]) -> Vec<T> {
+    numbers.iter().map(|number| all[*number]).collect()
+}
+
+#[async_trait]
+impl Cluster for Nodes {
+    #[inline]
+    fn role(&self, partition: u32) -> Role {
+        self.membership.role(partition)
+    }
+
+    async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>> {
+        let repeat = if repeatable { Repeat::Always } else { Repeat::Never };
+        let entries = &entries;
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let own = numbers.iter().map(|number| entries[*number].clone()).collect();
+            let outcome = self.submit_to(&place, own).await;
+            (numbers, outcome)
+        };
+        self.everywhere(entries.len(), |number| entries[number].0, false, repeat, send).await
+    }
+
+    async fn contains(&self, filter: u64, keys: &[(u32, Fingerprint)], after: &Token) -> Result<Vec<Answer>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let outcome = self.contains_at(&place, filter, picked(keys, &numbers), after).await;
+            (numbers, outcome)
+        };
+        self.everywhere(keys.len(), |number| keys[number].0, true, Repeat::Always, send).await
+    }
+
+    async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let outcome = self.verify_at(&place, filter, picked(keys, &numbers)).await;
+            (numbers, outcome)
+        };
+        self.everywhere(keys.len(), |number| keys[number].0, true, Repeat::Always, send).await
+    }
+
+    async fn reach(&self, partition: u32, position: Position) -> Result<()> {
+        let end = self.clock.now() + PATIENCE;
+        loop {
+            let mut changes = self.membership.changes();
+            let view = self.membership.view();
+            let mut why = "not all nodes know the same hosts yet".to_owned();
+            // While some node may act on an older listing, another one may be the first host by that.
+            if view.is_settled() && self.membership.is_valid() {
+                let reached = match self.place(&view, partition, false)? {
+                    Place::Here(engine) => {
+                        engine.reach_for_peer(partition, position).await.map_err(Failure::Refused)
+                    }
+                    Place::There(peer) => {
+                        let payload = wire::put_reach(partition, position);
+                        self.ask(&peer, Errand::Read, "REACH", &payload, |_| Ok(())).await
+                    }
+                };
+                match reached {
+                    Ok(()) => return Ok(()),
+                    Err(failure) => why = self.may_repeat(failure, Repeat::Always)?,
+                }
+            }
+            if self.clock.now() >= end {
+                return Err(Error::Retry(format!("partition {partition} of the log: {why}")));
+            }
+            self.wait(&mut changes).await;
+        }
+    }
+
+    async fn counts(&self, filter: u64) -> Result<Counts> {
+        let end = self.clock.now() + PATIENCE;
+        loop {
+            let mut changes = self.membership.changes();
+            let view = self.membership.view();
+            // One that serves nothing is just coming.
+            let is_other = |node: &&Record| node.name != self.membership.name() && !node.serves.is_empty();
+            let others = view.nodes().iter().filter(is_other);
+            let peers: Vec<Arc<Peer>> = others.map(|node| self.peers.of(node, &view)).collect();
+            let payload = filter.to_le_bytes();
+            let asked =
+                peers.iter().map(|peer| self.ask(peer, Errand::Lookup, "COUNTS", &payload, wire::counts));
+            let (mut all, mut why) = (Counts::default(), None);
+            for counts in join_all(asked).await {
+                match counts {
+                    Ok(counts) => {
+                        all.items += counts.items;
+                        all.held += counts.held;
+                        all.removed += counts.removed;
+                    }
+                    Err(failure) => why = Some(self.may_repeat(failure, Repeat::Always)?),
+                }
+            }
+            match why {
+                None => return Ok(all),
+                Some(why) if self.clock.now() >= end => return Err(Error::Retry(why)),
+                Some(_) => self.wait(&mut changes).await,
+            }
+        }
+    }
+}

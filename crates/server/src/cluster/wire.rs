@@ -1,0 +1,401 @@
+//! What nodes tell each other, byte by byte. Numbers are little-endian; lists stand behind their length.
+//!
+//! ```text
+//! SUBMIT  entries: [partition u32, bytes]                          --> [position 16, answers, flags u8, full?, refused?]
+//! ASK     filter u64, after: [partition u32, position 16], keys    --> a byte for each key
+//! VERIFY  filter u64, keys: [partition u32, fingerprint 16]        --> a u64 for each key
+//! REACH   partition u32, position 16                               --> nothing
+//! COUNTS  filter u64                                               --> items, held, removed: u64 each
+//!
+//! answers: how many u32, then two bits for each key: 0 false, 1 true, 2 not taken
+//! ```
+
+use bytes::Bytes;
+use umbel_core::engine::{Answer, Applied, Token};
+use umbel_core::fold::Counts;
+use umbel_core::{Error, Position, Result};
+use umbel_filter::Fingerprint;
+
+/// The command that all of it goes with.
+pub(crate) const COMMAND: &str = "UMBEL.PEER";
+/// Most bytes of one message. An entry has a mebibyte at most.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Longest text in a message.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+const FULL: u8 = 1;
+const REFUSED: u8 = 2;
+
+/// A command of RESP with these words behind its name.
+pub(crate) fn frame(words: &[&[u8]]) -> Vec<u8> {
+    let bytes = words.iter().map(|word| word.len() + 16).sum::<usize>();
+    let mut out = Vec::with_capacity(bytes + COMMAND.len() + 16);
+    out.extend_from_slice(format!("*{}\r\n", words.len() + 1).as_bytes());
+    for word in [COMMAND.as_bytes()].iter().chain(words) {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+/// What is left of a message.
+struct Message<'a>(&'a [u8]);
+
+fn cut() -> Error {
+    Error::Invalid("a message of another node that cannot be read".into())
+}
+
+impl<'a> Message<'a> {
+    fn bytes(&mut self, length: usize) -> Result<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(cut)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+        self.bytes(N)?.try_into().map_err(|_| cut())
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.take()?))
+    }
+
+    fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.take()?))
+    }
+
+    fn position(&mut self) -> Result<Position> {
+        Ok(Position::from_bytes(self.take()?))
+    }
+
+    /// How many things of at least so many bytes follow: more than can be there are refused before memory is taken for them.
+    fn count(&mut self, bytes_each: usize) -> Result<usize> {
+        let count = self.u32()? as usize;
+        if count > self.0.len() / bytes_each { Err(cut()) } else { Ok(count) }
+    }
+
+    fn text(&mut self) -> Result<String> {
+        let length = self.count(1)?;
+        if length > TEXT_BYTES_MAX {
+            return Err(cut());
+        }
+        Ok(String::from_utf8_lossy(self.bytes(length)?).into_owned())
+    }
+
+    fn end<T>(self, value: T) -> Result<T> {
+        if self.0.is_empty() { Ok(value) } else { Err(cut()) }
+    }
+}
+
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    out.extend((count as u32).to_le_bytes());
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    put_count(out, end);
+    out.extend_from_slice(&text.as_bytes()[..end]);
+}
+
+/// Entries to be appended.
+pub(crate) fn put_entries<'e>(entries: impl ExactSizeIterator<Item = &'e (u32, Bytes)>) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_count(&mut out, entries.len());
+    for (partition, entry) in entries {
+        out.extend(partition.to_le_bytes());
+        put_count(&mut out, entry.len());
+        out.extend_from_slice(entry);
+    }
+    out
+}
+
+pub(crate) fn entries(bytes: &[u8]) -> Result<Vec<(u32, Bytes)>> {
+    let mut message = Message(bytes);
+    let count = message.count(8)?;
+    let mut entries = Vec::with_capacity(count);
+    for _ in 0..count {
+        let partition = message.u32()?;
+        let length = message.u32()? as usize;
+        entries.push((partition, Bytes::copy_from_slice(message.bytes(length)?)));
+    }
+    message.end(entries)
+}
+
+/// What came of entries.
+pub(crate) fn put_applied(all: &[Applied]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_count(&mut out, all.len());
+    for Applied { position, answers, full, refused } in all {
+        out.extend(position.to_bytes());
+        put_count(&mut out, answers.len());
+        for four in answers.chunks(4) {
+            let bits = four.iter().enumerate().map(|(place, answer)| {
+                let code = answer.map_or(2, u8::from);
+                code << (2 * place)
+            });
+            out.push(bits.fold(0, |byte, bits| byte | bits));
+        }
+        let flag = |text: &Option<String>, flag: u8| if text.is_some() { flag } else { 0 };
+        out.push(flag(full, FULL) | flag(refused, REFUSED));
+        full.iter().chain(refused).for_each(|text| put_text(&mut out, text));
+    }
+    out
+}
+
+pub(crate) fn applied(bytes: &[u8]) -> Result<Vec<Applied>> {
+    let mut message = Message(bytes);
+    let count = message.count(16 + 4 + 1)?;
+    let mut all = Vec::with_capacity(count);
+    for _ in 0..count {
+        let position = message.position()?;
+        let keys = message.u32()? as usize;
+        let packed = message.bytes(keys.div_ceil(4))?;
+        let answer = |key: usize| match packed[key / 4] >> (2 * (key % 4)) & 3 {
+            0 => Ok(Some(false)),
+            1 => Ok(Some(true)),
+            2 => Ok(None),
+            _ => Err(cut()),
+        };
+        let answers = (0..keys).map(answer).collect::<Result<_>>()?;
+        let [flags] = message.take()?;
+        if flags & !(FULL | REFUSED) != 0 {
+            return Err(cut());
+        }
+        let mut text = |flag: u8| (flags & flag != 0).then(|| message.text()).transpose();
+        let (full, refused) = (text(FULL)?, text(REFUSED)?);
+        all.push(Applied { position, answers, full, refused });
+    }
+    message.end(all)
+}
+
+type Key = (u32, Fingerprint);
+const KEY_BYTES: usize = 20;
+
+fn put_keys<'k>(out: &mut Vec<u8>, keys: impl ExactSizeIterator<Item = &'k Key>) {
+    out.reserve(4 + keys.len() * KEY_BYTES);
+    put_count(out, keys.len());
+    for (partition, key) in keys {
+        out.extend(partition.to_le_bytes());
+        out.extend(key.to_bytes());
+    }
+}
+
+fn take_keys(message: &mut Message<'_>) -> Result<Vec<Key>> {
+    let count = message.count(KEY_BYTES)?;
+    let key = |_| Ok((message.u32()?, Fingerprint::from_bytes(message.take()?)));
+    (0..count).map(key).collect()
+}
+
+/// A question for keys.
+pub(crate) fn put_question<'k>(
+    filter: u64,
+    after: &Token,
+    keys: impl ExactSizeIterator<Item = &'k Key>,
+) -> Vec<u8> {
+    let mut out = filter.to_le_bytes().to_vec();
+    put_count(&mut out, after.positions().count());
+    for (partition, position) in after.positions() {
+        out.extend(partition.to_le_bytes());
+        out.extend(position.to_bytes());
+    }
+    put_keys(&mut out, keys);
+    out
+}
+
+pub(crate) fn question(bytes: &[u8]) -> Result<(u64, Token, Vec<Key>)> {
+    let mut message = Message(bytes);
+    let filter = message.u64()?;
+    let mut after = Token::default();
+    for _ in 0..message.count(KEY_BYTES)? {
+        let partition = message.u32()?;
+        after.see(partition, message.position()?);
+    }
+    let keys = take_keys(&mut message)?;
+    message.end((filter, after, keys))
+}
+
+/// Answers to it.
+pub(crate) fn put_answers(answers: &[Answer]) -> Vec<u8> {
+    let code = |answer: &Answer| match answer {
+        Answer::Absent => 0,
+        Answer::Maybe => 1,
+        Answer::Unknown => 2,
+    };
+    answers.iter().map(code).collect()
+}
+
+pub(crate) fn answers(bytes: &[u8]) -> Result<Vec<Answer>> {
+    let answer = |code: &u8| match code {
+        0 => Ok(Answer::Absent),
+        1 => Ok(Answer::Maybe),
+        2 => Ok(Answer::Unknown),
+        _ => Err(cut()),
+    };
+    bytes.iter().map(answer).collect()
+}
+
+/// A question how often keys are there.
+pub(crate) fn put_verify<'k>(filter: u64, keys: impl ExactSizeIterator<Item = &'k Key>) -> Vec<u8> {
+    let mut out = filter.to_le_bytes().to_vec();
+    put_keys(&mut out, keys);
+    out
+}
+
+pub(crate) fn verify(bytes: &[u8]) -> Result<(u64, Vec<Key>)> {
+    let mut message = Message(bytes);
+    let filter = message.u64()?;
+    let keys = take_keys(&mut message)?;
+    message.end((filter, keys))
+}
+
+pub(crate) fn put_numbers(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+pub(crate) fn numbers(bytes: &[u8]) -> Result<Vec<u64>> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    if rest.is_empty() {
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    } else {
+        Err(cut())
+    }
+}
+
+pub(crate) fn put_reach(partition: u32, position: Position) -> Vec<u8> {
+    [&partition.to_le_bytes()[..], &position.to_bytes()].concat()
+}
+
+pub(crate) fn reach(bytes: &[u8]) -> Result<(u32, Position)> {
+    let mut message = Message(bytes);
+    let place = (message.u32()?, message.position()?);
+    message.end(place)
+}
+
+pub(crate) fn number(bytes: &[u8]) -> Result<u64> {
+    bytes.try_into().map(u64::from_le_bytes).map_err(|_| cut())
+}
+
+pub(crate) fn put_counts(counts: Counts) -> Vec<u8> {
+    put_numbers(&[counts.items, counts.held, counts.removed])
+}
+
+pub(crate) fn counts(bytes: &[u8]) -> Result<Counts> {
+    match numbers(bytes)?[..] {
+        [items, held, removed] => Ok(Counts { items, held, removed }),
+        _ => Err(cut()),
+    }
+}
+
+/// An error as a line, its kind first.
+pub(crate) fn put_error(error: &Error) -> String {
+    match error {
+        Error::Retry(why) => format!("TRYAGAIN {why}"),
+        Error::Invalid(why) => format!("INVALID {why}"),
+        Error::Moved(why) => format!("MOVED {why}"),
+        Error::Corrupt(why) => format!("CORRUPT {why}"),
+        // This node ends by it.
+        Error::Closed(why) => format!("{} {why}", crate::commands::CLOSED),
+        Error::Trimmed { oldest } => format!("TRIMMED {:032x}", oldest.number()),
+        other => format!("TRYAGAIN {other}"),
+    }
+}
+
+pub(crate) fn error(line: &str) -> Error {
+    let (kind, why) = line.split_once(' ').unwrap_or((line, ""));
+    let text = || why.to_owned();
+    match kind {
+        "INVALID" => Error::Invalid(text()),
+        "MOVED" => Error::Moved(text()),
+        "CORRUPT" => Error::Corrupt(text()),
+        crate::commands::CLOSED => Error::Closed(text()),
+        "TRIMMED" => match u128::from_str_radix(why, 16) {
+            Ok(oldest) => Error::Trimmed { oldest: Position::from_number(oldest) },
+            Err(_) => Error::Retry(line.to_owned()),
+        },
+        "TRYAGAIN" => Error::Retry(text()),
+        // What the door itself says: too many clients, a wrong secret.
+        _ => Error::Retry(line.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys(count: u64) -> Vec<Key> {
+        (0..count).map(|n| (n as u32 % 7, Fingerprint { first: n, second: !n })).collect()
+    }
+
+    #[test]
+    fn all_that_is_told_is_understood() {
+        let sent = vec![(3, Bytes::from_static(b"one")), (u32::MAX, Bytes::new())];
+        assert_eq!(entries(&put_entries(sent.iter())).unwrap(), sent);
+        for count in 0..10_usize {
+            let all: Vec<Applied> = (0..count)
+                .map(|n| Applied {
+                    position: Position::from_number(n as u128),
+                    answers: (0..n * 3).map(|key| [None, Some(true), Some(false)][key % 3]).collect(),
+                    full: (n % 2 == 1).then(|| "full".to_owned()),
+                    refused: (n % 3 == 1).then(|| "refused, as it has to be".to_owned()),
+                })
+                .collect();
+            assert_eq!(applied(&put_applied(&all)).unwrap(), all);
+        }
+        let mut after = Token::default();
+        after.see(2, Position::from_number(77));
+        let asked = put_question(9, &after, keys(50).iter());
+        assert_eq!(question(&asked).unwrap(), (9, after, keys(50)));
+        assert_eq!(verify(&put_verify(9, keys(5).iter())).unwrap(), (9, keys(5)));
+        let all = vec![Answer::Absent, Answer::Maybe, Answer::Unknown];
+        assert_eq!(answers(&put_answers(&all)).unwrap(), all);
+        assert_eq!(numbers(&put_numbers(&[1, u64::MAX])).unwrap(), [1, u64::MAX]);
+        let position = Position::from_number(5);
+        assert_eq!(reach(&put_reach(1, position)).unwrap(), (1, position));
+        let told = Counts { items: 1, held: 2, removed: 3 };
+        assert_eq!(counts(&put_counts(told)).unwrap(), told);
+        assert_eq!(number(&7_u64.to_le_bytes()).unwrap(), 7);
+        assert_eq!(frame(&[b"REACH", b"x"]), b"*3\r\n$10\r\nUMBEL.PEER\r\n$5\r\nREACH\r\n$1\r\nx\r\n");
+    }
+
+    #[test]
+    fn errors_keep_their_kind() {
+        let all = [
+            Error::Retry("a b".into()),
+            Error::Invalid("a b".into()),
+            Error::Moved("a b".into()),
+            Error::Corrupt("a b".into()),
+            Error::Closed("a b".into()),
+            Error::Trimmed { oldest: Position::from_number(u128::MAX) },
+        ];
+        for sent in all {
+            let read = error(&put_error(&sent));
+            assert_eq!(std::mem::discriminant(&read), std::mem::discriminant(&sent));
+            assert_eq!(read.to_string(), sent.to_string());
+        }
+        assert!(matches!(error("ERR max number of clients reached"), Error::Retry(_)));
+    }
+
+    #[test]
+    fn a_count_that_is_too_large_takes_no_memory() {
+        let many = u32::MAX.to_le_bytes();
+        assert!(entries(&many).is_err() && applied(&many).is_err());
+        assert!(question(&[&[0; 8][..], &many].concat()).is_err());
+        assert!(verify(&[&[0; 8][..], &many].concat()).is_err());
+        assert!(applied(&[&1_u32.to_le_bytes()[..], &[0; 16], &many, &[0]].concat()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_comes_does_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (entries(&bytes), applied(&bytes), question(&bytes), answers(&bytes), verify(&bytes));
+            let _ = (numbers(&bytes), reach(&bytes), number(&bytes), counts(&bytes));
+            let _ = error(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `UMBEL.PEER`: what other nodes ask. `UMBEL.NODE`: what people ask of nodes.
+
+use std::sync::Arc;
+
+use umbel_core::{Result, cluster};
+
+use super::arguments::text;
+use super::table::Id;
+use super::{Outcome, Refusal};
+use crate::cluster::{Nodes, wire};
+use crate::resp::Command;
+use crate::session::Session;
+
+fn nodes(session: &Session) -> Outcome<Arc<Nodes>> {
+    session.node.cluster.clone().ok_or_else(|| "ERR this server is no node of a cluster".into())
+}
+
+/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|VERIFY|REACH|COUNTS message`
+pub(super) async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
+    let nodes = nodes(session)?;
+    if id == Id::UmbelPeerHello {
+        return hello(session, &nodes, command);
+    }
+    if !session.is_peer {
+        return Err("NOAUTH a node says UMBEL.PEER HELLO first".into());
+    }
+    // To the engine, what is wrong with a message is an error as any other.
+    match answer(id, session, command.get(2)).await {
+        Ok(bytes) => {
+            session.reply.bulk(bytes);
+            Ok(())
+        }
+        Err(error) => Err(Refusal(wire::put_error(&error).into())),
+    }
+}
+
+async fn answer(id: Id, session: &Session, message: &[u8]) -> Result<Vec<u8>> {
+    let engine = &session.node.engine;
+    match id {
+        Id::UmbelPeerSubmit => {
+            let applied = engine.submit_for_peer(wire::entries(message)?).await?;
+            Ok(wire::put_applied(&applied))
+        }
+        Id::UmbelPeerAsk => {
+            let (filter, after, keys) = wire::question(message)?;
+            let answers = engine.contains_for_peer(filter, &keys, &after).await?;
+            Ok(wire::put_answers(&answers))
+        }
+        Id::UmbelPeerVerify => {
+            let (filter, keys) = wire::verify(message)?;
+            Ok(wire::put_numbers(&engine.verify_for_peer(filter, &keys).await?))
+        }
+        Id::UmbelPeerReach => {
+            let (partition, position) = wire::reach(message)?;
+            engine.reach_for_peer(partition, position).await?;
+            Ok(Vec::new())
+        }
+        _ => Ok(wire::put_counts(engine.counts_for_peer(wire::number(message)?).await?)),
+    }
+}
+
+fn hello(session: &mut Session, nodes: &Nodes, command: Command<'_>) -> Outcome {
+    if !nodes.knows(command.get(2), command.get(3)) {
+        session.is_closing = true;
+        return Err(format!(
+            "WRONGPASS this is a node of the cluster {}, and another secret or cluster was named",
+            nodes.cluster()
+        )
+        .into());
+    }
+    let name = text(command.get(4)).ok_or("ERR the name of a node is text")?;
+    session.client.about().name = format!("node-{name}");
+    session.is_peer = true;
+    session.reply.ok();
+    Ok(())
+}
+
+/// `UMBEL.NODE LIST`, `UMBEL.NODE DRAIN [name]`, `UMBEL.NODE UNDRAIN [name]`
+pub(super) async fn node(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
+    let nodes = nodes(session)?;
+    let membership = nodes.membership();
+    if id == Id::UmbelNodeList {
+        return list(session, &nodes);
+    }
+    let name = match command.len() {
+        2 => membership.name().to_owned(),
+        _ => text(command.get(2)).ok_or("ERR the name of a node is text")?.to_owned(),
+    };
+    if membership.view().node(&name).is_none() {
+        return Err(format!("ERR no node is called {}", name.escape_debug()).into());
+    }
+    cluster::set_leaving(&**membership.registry(), &name, id == Id::UmbelNodeDrain).await?;
+    membership.wake();
+    session.reply.ok();
+    Ok(())
+}
+
+fn list(session: &mut Session, nodes: &Nodes) -> Outcome {
+    let view = nodes.membership().view();
+    let first = |name: &str| {
+        let all = 0..view.partitions();
+        all.filter(|partition| view.first(*partition).is_some_and(|node| node.name == name)).count() as u64
+    };
+    let reply = &mut session.reply;
+    reply.array(view.nodes().len());
+    for node in view.nodes() {
+        reply.map(8);
+        for (field, value) in [("name", &node.name), ("address", &node.address), ("zone", &node.zone)] {
+            reply.simple(field);
+            reply.bulk(value);
+        }
+        let wanted = view.wanted(&node.name).len() as u64;
+        let counts = [
+            ("weight", node.weight.into()),
+            ("serves", node.serves.len() as u64),
+            ("first", first(&node.name)),
+            ("wanted", wanted),
+        ];
+        for (field, value) in counts {
+            reply.simple(field);
+            reply.count(value);
+        }
+        reply.simple("leaving");
+        reply.boolean(node.leaving);
+    }
+    Ok(())
+}
