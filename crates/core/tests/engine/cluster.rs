@@ -299,6 +299,7 @@ async fn life(seed: u64, steps: usize) {
     let mut held: HashMap<(&str, u64), u64> = HashMap::new();
     let mut unsure: HashMap<(&str, u64), bool> = HashMap::new();
     let names = ["bloom", "counting", "small"];
+    let mut recent: Vec<(&str, Vec<u64>)> = Vec::new();
     for step in 0..steps {
         let node = world.below(NODES);
         let Ok(engine) = world.town.engine(node) else {
@@ -312,13 +313,19 @@ async fn life(seed: u64, steps: usize) {
             }
             continue;
         };
-        let name = names[world.below(names.len())];
-        let first = world.below(2000) as u64;
-        let numbers: Vec<u64> = (first..first + 1 + world.below(8) as u64).collect();
+        // Mistakes show in what has just been done.
+        let newest = recent.len().saturating_sub(3);
+        let again = (world.below(3) > 0).then(|| recent.get(newest + world.below(3))).flatten();
+        let (name, numbers) = again.cloned().unwrap_or_else(|| {
+            let first = world.below(2000) as u64;
+            let numbers = (first..first + 1 + world.below(8) as u64).collect();
+            (names[world.below(names.len())], numbers)
+        });
         let fingerprints: Vec<Fingerprint> = numbers.iter().map(|number| key(*number)).collect();
         let found = engine.find(name).await;
-        match (world.below(20), found) {
-            (0..8, Ok(found)) => {
+        match (world.below(21), found) {
+            (0..6, Ok(found)) => {
+                recent.push((name, numbers.clone()));
                 let filter = found.unwrap_or_else(|| panic!("seed {seed}, step {step}: {name} is not there"));
                 match engine.add(&filter, &fingerprints).await {
                     Ok(_) => numbers.iter().for_each(|number| *held.entry((name, *number)).or_default() += 1),
@@ -328,7 +335,7 @@ async fn life(seed: u64, steps: usize) {
                     Err(error) => panic!("seed {seed}, step {step}: {error}"),
                 }
             }
-            (8..10, Ok(Some(filter))) if name != "bloom" => {
+            (6..8, Ok(Some(filter))) if name != "bloom" => {
                 match engine.remove(&filter, &fingerprints).await {
                     Ok(written) => {
                         for (number, there) in numbers.iter().zip(written.answers) {
@@ -349,7 +356,7 @@ async fn life(seed: u64, steps: usize) {
                     Err(error) => panic!("seed {seed}, step {step}: {error}"),
                 }
             }
-            (10..14, Ok(Some(filter))) => {
+            (8..13, Ok(Some(filter))) => {
                 let Ok(answers) = engine.contains(&filter, &fingerprints, None).await else { continue };
                 for (number, answer) in numbers.iter().zip(answers) {
                     let is_held = held.get(&(name, *number)).is_some_and(|count| *count > 0);
@@ -362,7 +369,7 @@ async fn life(seed: u64, steps: usize) {
                     }
                 }
             }
-            (14, Ok(Some(filter))) => {
+            (13, Ok(Some(filter))) => {
                 let Ok(counts) = engine.verify(&filter, &fingerprints).await else { continue };
                 for (number, count) in numbers.iter().zip(counts) {
                     let expected = held.get(&(name, *number)).copied().unwrap_or(0);
@@ -372,9 +379,9 @@ async fn life(seed: u64, steps: usize) {
                     }
                 }
             }
-            (15, _) => _ = engine.follow().await,
-            (16, _) => _ = engine.maintain().await,
-            (17, _) => {
+            (14, _) => _ = engine.follow().await,
+            (15..17, _) => _ = engine.maintain().await,
+            (17..19, _) => {
                 // Another node becomes the first host; not everybody hears of it at once.
                 let partition = world.below(PARTITIONS as usize) as u32;
                 if engine.host(partition).await.is_ok() {
@@ -385,7 +392,7 @@ async fn life(seed: u64, steps: usize) {
                     }
                 }
             }
-            (18, _) => {
+            (19, _) => {
                 let is_first = |partition: &u32| lock(&world.town.table).first[*partition as usize] == node;
                 let partition = world.below(PARTITIONS as usize) as u32;
                 if !is_first(&partition) && partition != engine.catalog() && engine.hosts(partition) {
@@ -394,7 +401,7 @@ async fn life(seed: u64, steps: usize) {
                     engine.release(partition).await.unwrap();
                 }
             }
-            (19, _) => match world.below(3) {
+            (20, _) => match world.below(3) {
                 0 => {
                     // It dies. What it was the first host of has none until it or another takes over.
                     world.town.engines.write().unwrap()[node] = None;
@@ -453,6 +460,6 @@ fn many_lives_of_a_cluster() {
     let cases = std::env::var("UMBEL_CLUSTER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let first = std::env::var("UMBEL_CLUSTER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     for seed in first..first + cases {
-        run(life(seed, 400));
+        run(life(seed, 600));
     }
 }
