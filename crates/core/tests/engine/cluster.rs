@@ -40,10 +40,20 @@ struct Town {
 /// What a node knows of the others.
 #[derive(Clone, Debug, Default)]
 struct Knowledge {
+    /// What it acts on.
     table: Table,
-    /// How often it got a lease, if it has one.
-    lease: Option<u64>,
-    leases: u64,
+    /// The version that each node with a lease acted on when this one last looked.
+    seen: Vec<Option<u64>>,
+    has_lease: bool,
+    /// Another one whenever it learned something.
+    term: u64,
+}
+
+impl Knowledge {
+    /// Whether all nodes act on the same.
+    fn is_settled(&self) -> bool {
+        self.seen.iter().flatten().all(|version| *version == self.table.version)
+    }
 }
 
 /// A node's place in the town.
@@ -71,11 +81,12 @@ impl Town {
     fn learn(&self, node: usize) {
         let table = lock(&self.table).clone();
         let mut seats = lock(&self.seats);
+        let had_lease = std::mem::replace(&mut seats[node].has_lease, true);
+        let is_new = std::mem::replace(&mut seats[node].table, table.clone()) != table;
+        let seen: Vec<_> = seats.iter().map(|seat| seat.has_lease.then_some(seat.table.version)).collect();
         let seat = &mut seats[node];
-        seat.table = table;
-        if seat.lease.is_none() {
-            seat.leases += 1;
-            seat.lease = Some(seat.leases);
+        if is_new || !had_lease || seat.seen != seen {
+            (seat.seen, seat.term) = (seen, seat.term + 1);
         }
     }
 
@@ -96,14 +107,12 @@ impl Seat {
 #[async_trait]
 impl Cluster for Seat {
     fn role(&self, partition: u32) -> Role {
-        let seats = lock(&self.town.seats);
-        let mine = &seats[self.me];
-        let settled = seats.iter().all(|seat| seat.lease.is_none() || seat.table == mine.table);
-        match mine.lease {
-            Some(lease) if settled && mine.table.first[partition as usize] == self.me => {
-                Role::First { term: mine.table.version << 32 | lease }
-            }
-            _ => Role::Other,
+        let mine = self.town.knows(self.me);
+        let is_first = mine.table.first[partition as usize] == self.me;
+        if mine.has_lease && mine.is_settled() && is_first {
+            Role::First { term: mine.term }
+        } else {
+            Role::Other
         }
     }
 
@@ -135,11 +144,21 @@ impl Cluster for Seat {
     }
 
     async fn reach(&self, partition: u32, position: Position) -> Result<()> {
-        let first = self.first(partition);
-        if first == self.me && self.town.knows(self.me).lease.is_none() {
+        let mine = self.town.knows(self.me);
+        if !mine.has_lease {
             return Err(Error::Retry("no lease".into()));
         }
-        self.town.engine(first)?.reach_for_peer(partition, position).await
+        if mine.is_settled() {
+            return self.town.engine(self.first(partition))?.reach_for_peer(partition, position).await;
+        }
+        // Some other node may still think that it is the first.
+        for node in (0..NODES).filter(|node| mine.seen[*node].is_some()) {
+            match self.town.engine(node)?.reach_for_peer(partition, position).await {
+                Err(Error::Moved(_)) => {}
+                reached => reached?,
+            }
+        }
+        Ok(())
     }
 
     async fn counts(&self, filter: u64) -> Result<Counts> {
@@ -183,6 +202,7 @@ impl World {
             world.engine(first).host(partition).await.unwrap();
             world.engine((first + 1) % NODES).host(partition).await.unwrap();
         }
+        world.everybody_learns();
         world
     }
 
@@ -215,8 +235,11 @@ impl World {
         (self.random.next() % limit as u64) as usize
     }
 
+    /// All nodes that are there learn what the registry says, and then that all have learned it.
     fn everybody_learns(&self) {
-        (0..NODES).for_each(|node| self.town.learn(node));
+        for _ in 0..2 {
+            (0..NODES).filter(|node| self.town.engine(*node).is_ok()).for_each(|node| self.town.learn(node));
+        }
     }
 }
 
@@ -269,13 +292,14 @@ fn a_node_without_a_lease_acknowledges_nothing() {
         let filter = world.engine(0).create(everywhere("seen", Spec::bloom(1000, 0.01))).await.unwrap();
         world.everybody_learns();
         // It sleeps, and others take over what it had.
-        lock(&world.town.seats)[0].lease = None;
+        lock(&world.town.seats)[0].has_lease = false;
         for partition in 0..PARTITIONS {
             world.engine(1).host(partition).await.unwrap();
             world.town.move_to(partition, 1);
         }
-        world.town.learn(1);
-        world.town.learn(2);
+        for node in [1, 2, 1] {
+            world.town.learn(node);
+        }
         let own = keys(0..100);
         let refused = world.engine(0).add(&filter, &own).await;
         assert!(matches!(refused, Err(Error::Retry(_))), "{refused:?}");
@@ -405,9 +429,9 @@ async fn life(seed: u64, steps: usize) {
                 0 => {
                     // It dies. What it was the first host of has none until it or another takes over.
                     world.town.engines.write().unwrap()[node] = None;
-                    lock(&world.town.seats)[node].lease = None;
+                    lock(&world.town.seats)[node].has_lease = false;
                 }
-                1 => lock(&world.town.seats)[node].lease = None,
+                1 => lock(&world.town.seats)[node].has_lease = false,
                 _ => world.everybody_learns(),
             },
             _ => {}
