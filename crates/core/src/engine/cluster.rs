@@ -8,7 +8,7 @@
 //!
 //! The log decides everything; who is first decides nothing but who may answer without asking the log. Two rules make that exact:
 //!
-//! - **An add is acknowledged only when the first host has folded it**, whoever appended it.
+//! - **An add is acknowledged only when the first host has folded it**, whoever appended it; all hosts, while it is not settled who that is.
 //! - **"Absent" comes from the first host, or from one that has just read the log to its end.**
 //!
 //! Who is first is agreed upon by all nodes before one acts on it ([`crate::cluster`]).
@@ -73,8 +73,9 @@ pub trait Cluster: Debug + Send + Sync + 'static {
     /// How often each key is in a filter that keeps its keys.
     async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>>;
 
-    /// Makes sure that the first host of a partition has folded it up to a position. If that is this node by what it knows, its lease
-    /// has to be valid now, and nothing else: without it, another may be the first host by now, and the call fails.
+    /// Makes sure that whoever may answer alone for a partition has folded it up to a position. While all nodes act on the same table, that
+    /// is the first host. While they do not, one that has not heard of the newest may still answer: then it is every node that hosts the
+    /// partition, of those whose lease had not ended. A node whose own lease has ended knows of nobody, and the call fails.
     async fn reach(&self, partition: u32, position: Position) -> Result<()>;
 
     /// What the other nodes, as first hosts, hold of a filter.

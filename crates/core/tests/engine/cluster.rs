@@ -40,10 +40,20 @@ struct Town {
 /// What a node knows of the others.
 #[derive(Clone, Debug, Default)]
 struct Knowledge {
+    /// What it acts on.
     table: Table,
-    /// How often it got a lease, if it has one.
-    lease: Option<u64>,
-    leases: u64,
+    /// The version that each node with a lease acted on when this one last looked.
+    seen: Vec<Option<u64>>,
+    has_lease: bool,
+    /// Another one whenever it learned something.
+    term: u64,
+}
+
+impl Knowledge {
+    /// Whether all nodes act on the same.
+    fn is_settled(&self) -> bool {
+        self.seen.iter().flatten().all(|version| *version == self.table.version)
+    }
 }
 
 /// A node's place in the town.
@@ -71,11 +81,12 @@ impl Town {
     fn learn(&self, node: usize) {
         let table = lock(&self.table).clone();
         let mut seats = lock(&self.seats);
+        let had_lease = std::mem::replace(&mut seats[node].has_lease, true);
+        let is_new = std::mem::replace(&mut seats[node].table, table.clone()) != table;
+        let seen: Vec<_> = seats.iter().map(|seat| seat.has_lease.then_some(seat.table.version)).collect();
         let seat = &mut seats[node];
-        seat.table = table;
-        if seat.lease.is_none() {
-            seat.leases += 1;
-            seat.lease = Some(seat.leases);
+        if is_new || !had_lease || seat.seen != seen {
+            (seat.seen, seat.term) = (seen, seat.term + 1);
         }
     }
 
@@ -96,14 +107,12 @@ impl Seat {
 #[async_trait]
 impl Cluster for Seat {
     fn role(&self, partition: u32) -> Role {
-        let seats = lock(&self.town.seats);
-        let mine = &seats[self.me];
-        let settled = seats.iter().all(|seat| seat.lease.is_none() || seat.table == mine.table);
-        match mine.lease {
-            Some(lease) if settled && mine.table.first[partition as usize] == self.me => {
-                Role::First { term: mine.table.version << 32 | lease }
-            }
-            _ => Role::Other,
+        let mine = self.town.knows(self.me);
+        let is_first = mine.table.first[partition as usize] == self.me;
+        if mine.has_lease && mine.is_settled() && is_first {
+            Role::First { term: mine.term }
+        } else {
+            Role::Other
         }
     }
 
@@ -135,11 +144,21 @@ impl Cluster for Seat {
     }
 
     async fn reach(&self, partition: u32, position: Position) -> Result<()> {
-        let first = self.first(partition);
-        if first == self.me && self.town.knows(self.me).lease.is_none() {
+        let mine = self.town.knows(self.me);
+        if !mine.has_lease {
             return Err(Error::Retry("no lease".into()));
         }
-        self.town.engine(first)?.reach_for_peer(partition, position).await
+        if mine.is_settled() {
+            return self.town.engine(self.first(partition))?.reach_for_peer(partition, position).await;
+        }
+        // Some other node may still think that it is the first.
+        for node in (0..NODES).filter(|node| mine.seen[*node].is_some()) {
+            match self.town.engine(node)?.reach_for_peer(partition, position).await {
+                Err(Error::Moved(_)) => {}
+                reached => reached?,
+            }
+        }
+        Ok(())
     }
 
     async fn counts(&self, filter: u64) -> Result<Counts> {
@@ -183,6 +202,7 @@ impl World {
             world.engine(first).host(partition).await.unwrap();
             world.engine((first + 1) % NODES).host(partition).await.unwrap();
         }
+        world.everybody_learns();
         world
     }
 
@@ -215,8 +235,11 @@ impl World {
         (self.random.next() % limit as u64) as usize
     }
 
+    /// All nodes that are there learn what the registry says, and then that all have learned it.
     fn everybody_learns(&self) {
-        (0..NODES).for_each(|node| self.town.learn(node));
+        for _ in 0..2 {
+            (0..NODES).filter(|node| self.town.engine(*node).is_ok()).for_each(|node| self.town.learn(node));
+        }
     }
 }
 
@@ -269,13 +292,14 @@ fn a_node_without_a_lease_acknowledges_nothing() {
         let filter = world.engine(0).create(everywhere("seen", Spec::bloom(1000, 0.01))).await.unwrap();
         world.everybody_learns();
         // It sleeps, and others take over what it had.
-        lock(&world.town.seats)[0].lease = None;
+        lock(&world.town.seats)[0].has_lease = false;
         for partition in 0..PARTITIONS {
             world.engine(1).host(partition).await.unwrap();
             world.town.move_to(partition, 1);
         }
-        world.town.learn(1);
-        world.town.learn(2);
+        for node in [1, 2, 1] {
+            world.town.learn(node);
+        }
         let own = keys(0..100);
         let refused = world.engine(0).add(&filter, &own).await;
         assert!(matches!(refused, Err(Error::Retry(_))), "{refused:?}");
@@ -299,6 +323,7 @@ async fn life(seed: u64, steps: usize) {
     let mut held: HashMap<(&str, u64), u64> = HashMap::new();
     let mut unsure: HashMap<(&str, u64), bool> = HashMap::new();
     let names = ["bloom", "counting", "small"];
+    let mut recent: Vec<(&str, Vec<u64>)> = Vec::new();
     for step in 0..steps {
         let node = world.below(NODES);
         let Ok(engine) = world.town.engine(node) else {
@@ -312,13 +337,19 @@ async fn life(seed: u64, steps: usize) {
             }
             continue;
         };
-        let name = names[world.below(names.len())];
-        let first = world.below(2000) as u64;
-        let numbers: Vec<u64> = (first..first + 1 + world.below(8) as u64).collect();
+        // Mistakes show in what has just been done.
+        let newest = recent.len().saturating_sub(3);
+        let again = (world.below(3) > 0).then(|| recent.get(newest + world.below(3))).flatten();
+        let (name, numbers) = again.cloned().unwrap_or_else(|| {
+            let first = world.below(2000) as u64;
+            let numbers = (first..first + 1 + world.below(8) as u64).collect();
+            (names[world.below(names.len())], numbers)
+        });
         let fingerprints: Vec<Fingerprint> = numbers.iter().map(|number| key(*number)).collect();
         let found = engine.find(name).await;
-        match (world.below(20), found) {
-            (0..8, Ok(found)) => {
+        match (world.below(21), found) {
+            (0..6, Ok(found)) => {
+                recent.push((name, numbers.clone()));
                 let filter = found.unwrap_or_else(|| panic!("seed {seed}, step {step}: {name} is not there"));
                 match engine.add(&filter, &fingerprints).await {
                     Ok(_) => numbers.iter().for_each(|number| *held.entry((name, *number)).or_default() += 1),
@@ -328,7 +359,7 @@ async fn life(seed: u64, steps: usize) {
                     Err(error) => panic!("seed {seed}, step {step}: {error}"),
                 }
             }
-            (8..10, Ok(Some(filter))) if name != "bloom" => {
+            (6..8, Ok(Some(filter))) if name != "bloom" => {
                 match engine.remove(&filter, &fingerprints).await {
                     Ok(written) => {
                         for (number, there) in numbers.iter().zip(written.answers) {
@@ -349,7 +380,7 @@ async fn life(seed: u64, steps: usize) {
                     Err(error) => panic!("seed {seed}, step {step}: {error}"),
                 }
             }
-            (10..14, Ok(Some(filter))) => {
+            (8..13, Ok(Some(filter))) => {
                 let Ok(answers) = engine.contains(&filter, &fingerprints, None).await else { continue };
                 for (number, answer) in numbers.iter().zip(answers) {
                     let is_held = held.get(&(name, *number)).is_some_and(|count| *count > 0);
@@ -362,7 +393,7 @@ async fn life(seed: u64, steps: usize) {
                     }
                 }
             }
-            (14, Ok(Some(filter))) => {
+            (13, Ok(Some(filter))) => {
                 let Ok(counts) = engine.verify(&filter, &fingerprints).await else { continue };
                 for (number, count) in numbers.iter().zip(counts) {
                     let expected = held.get(&(name, *number)).copied().unwrap_or(0);
@@ -372,9 +403,9 @@ async fn life(seed: u64, steps: usize) {
                     }
                 }
             }
-            (15, _) => _ = engine.follow().await,
-            (16, _) => _ = engine.maintain().await,
-            (17, _) => {
+            (14, _) => _ = engine.follow().await,
+            (15..17, _) => _ = engine.maintain().await,
+            (17..19, _) => {
                 // Another node becomes the first host; not everybody hears of it at once.
                 let partition = world.below(PARTITIONS as usize) as u32;
                 if engine.host(partition).await.is_ok() {
@@ -385,7 +416,7 @@ async fn life(seed: u64, steps: usize) {
                     }
                 }
             }
-            (18, _) => {
+            (19, _) => {
                 let is_first = |partition: &u32| lock(&world.town.table).first[*partition as usize] == node;
                 let partition = world.below(PARTITIONS as usize) as u32;
                 if !is_first(&partition) && partition != engine.catalog() && engine.hosts(partition) {
@@ -394,13 +425,13 @@ async fn life(seed: u64, steps: usize) {
                     engine.release(partition).await.unwrap();
                 }
             }
-            (19, _) => match world.below(3) {
+            (20, _) => match world.below(3) {
                 0 => {
                     // It dies. What it was the first host of has none until it or another takes over.
                     world.town.engines.write().unwrap()[node] = None;
-                    lock(&world.town.seats)[node].lease = None;
+                    lock(&world.town.seats)[node].has_lease = false;
                 }
-                1 => lock(&world.town.seats)[node].lease = None,
+                1 => lock(&world.town.seats)[node].has_lease = false,
                 _ => world.everybody_learns(),
             },
             _ => {}
@@ -453,6 +484,6 @@ fn many_lives_of_a_cluster() {
     let cases = std::env::var("UMBEL_CLUSTER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let first = std::env::var("UMBEL_CLUSTER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     for seed in first..first + cases {
-        run(life(seed, 400));
+        run(life(seed, 600));
     }
 }
