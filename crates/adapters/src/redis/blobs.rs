@@ -117,7 +117,7 @@ struct Scripts {
 /// Opens `redis://user:password@host:port/prefix`.
 pub(crate) async fn open(url: &Url) -> umbel_core::Result<Opened<dyn ObjectStore>> {
     use std::hash::{BuildHasher, RandomState};
-    url.allow(&["timeout_ms", "tls"])?;
+    url.allow(&["ca", "cert", "key", "timeout_ms", "tls"])?;
     let connection = Connection::new(url)?;
     let about = connection.about().await?;
     let make = |code| script(COMMON, code);

@@ -94,7 +94,7 @@ struct RedisLog {
 
 /// Opens `redis://user:password@host:port/prefix?partitions=16`.
 pub(crate) async fn open(url: &Url) -> Result<Opened<dyn Log>> {
-    url.allow(&["partitions", "timeout_ms", "tls"])?;
+    url.allow(&["ca", "cert", "key", "partitions", "timeout_ms", "tls"])?;
     let connection = Connection::new(url)?;
     let about = connection.about().await?;
     let prefix = url.path_or("umbel");

@@ -147,7 +147,7 @@ struct Scripts {
 
 /// Opens `redis://user:password@host:port/prefix`.
 pub(crate) async fn open(url: &Url) -> Result<Opened<dyn Registry>> {
-    url.allow(&["timeout_ms", "tls"])?;
+    url.allow(&["ca", "cert", "key", "timeout_ms", "tls"])?;
     let connection = Connection::new(url)?;
     let about = connection.about().await?;
     let make = |code| script(COMMON, code);
