@@ -223,7 +223,7 @@ fn nodes_that_are_killed_leave_or_join_lose_nothing() {
     let mut on_a = a.connect();
     insist(&mut on_a, &["BF.RESERVE", "f", "0.001", "100000"]);
     let mut added = Vec::new();
-    let mut add = |client: &mut Client, added: &mut Vec<String>| {
+    let add = |client: &mut Client, added: &mut Vec<String>| {
         let more = keys(added.len(), added.len() + 200);
         let answers = insist(client, &many("BF.MADD", "f", &more));
         assert!(answers.error().is_none(), "{answers:?}");
