@@ -25,8 +25,8 @@ use crate::metrics::{Kind, Page};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer from memory may take before another host is asked.
 const LOOKUP_TIME: Duration = Duration::from_secs(1);
-/// How long an append may take.
-const SUBMIT_TIME: Duration = Duration::from_secs(10);
+/// How long it may take to read the log or the archive.
+const READ_TIME: Duration = Duration::from_secs(10);
 /// How long somebody waits at most before it looks again who hosts what.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Bytes of entries in one message.
@@ -275,7 +275,7 @@ impl Nodes {
         payload: &[u8],
         read: impl Fn(&[u8]) -> Result<T>,
     ) -> Result<T, Failure> {
-        let time = if errand == Errand::Lookup { LOOKUP_TIME } else { SUBMIT_TIME };
+        let time = if errand == Errand::Lookup { LOOKUP_TIME } else { READ_TIME };
         let answer = self.peers.ask(peer, errand, command, payload, time).await?;
         read(&answer).map_err(Failure::Refused)
     }
@@ -295,9 +295,7 @@ impl Nodes {
                 bytes <= ENTRIES_BYTES
             });
             let (now, later) = rest.split_at(fits.count().max(1));
-            let payload = wire::put_entries(now.iter());
-            let sent = self.ask(peer, Errand::Submit, "SUBMIT", &payload, wire::applied).await;
-            match sent {
+            match self.peers.submit(peer, now.to_vec()).await {
                 Ok(some) => applied.extend(some),
                 // Some of them are done: whoever sends all of them again must be allowed to.
                 Err(Failure::Unsent(why)) if !applied.is_empty() => return Err(Failure::Lost(why)),

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
+use umbel_core::Error;
 use umbel_core::clock::Clock;
 use umbel_core::cluster::{Record, View};
+use umbel_core::engine::Applied;
 
 use super::link::{Call, Failure, Link, Outcome};
 use super::wire;
@@ -16,8 +19,13 @@ use crate::metrics::{Counts, Histogram, Kind, Page};
 
 /// Connections for what is answered from memory.
 const FOR_LOOKUPS: usize = 2;
-/// Connections for what waits for the log: on one of them, whoever comes later waits for those before.
+/// Connections for what waits for the log: on one of them, whoever comes later waits for those before, and goes with all others that wait.
 const FOR_SUBMITS: usize = 4;
+/// Requests for one of them that wait, and how many bytes of entries go together.
+const SUBMITS_WAITING_MAX: usize = 16 << 10;
+const TOGETHER_BYTES: usize = 4 << 20;
+/// How long an append may take.
+const SUBMIT_TIME: Duration = Duration::from_secs(10);
 /// Connections for what reads the log or the archive. What waits for the log at one node may have to ask another one for this, so it must not
 /// stand behind what waits there.
 const FOR_READS: usize = 2;
@@ -29,8 +37,6 @@ const AVOIDED_FOR: Duration = Duration::from_secs(1);
 pub(super) enum Errand {
     /// What is answered from memory.
     Lookup,
-    /// What waits for the log.
-    Submit,
     /// What reads the log or the archive, and waits for nobody else.
     Read,
 }
@@ -38,21 +44,40 @@ pub(super) enum Errand {
 /// All other nodes that were ever asked and live still.
 #[derive(Debug)]
 pub(super) struct Peers {
+    to: Arc<Way>,
+    peers: RwLock<BTreeMap<(String, u64), Arc<Peer>>>,
+}
+
+/// What it takes to reach a node.
+#[derive(Debug)]
+struct Way {
     runtime: Handle,
     clock: Arc<dyn Clock>,
     hello: Vec<u8>,
-    peers: RwLock<BTreeMap<(String, u64), Arc<Peer>>>,
 }
 
 /// Another node.
 #[derive(Debug)]
 pub(super) struct Peer {
+    about: Arc<About>,
+    lookups: [RwLock<Option<Link>>; FOR_LOOKUPS],
+    reads: [RwLock<Option<Link>>; FOR_READS],
+    submits: [OnceLock<mpsc::Sender<Submit>>; FOR_SUBMITS],
+    next: AtomicUsize,
+}
+
+/// Entries on their way, and who waits for what comes of them.
+#[derive(Debug)]
+struct Submit {
+    entries: Vec<(u32, Bytes)>,
+    answer: oneshot::Sender<Result<Vec<Applied>, Failure>>,
+}
+
+/// Where a node is, and what is counted of it.
+#[derive(Debug)]
+struct About {
     name: String,
     address: Arc<str>,
-    lookups: [RwLock<Option<Link>>; FOR_LOOKUPS],
-    submits: [RwLock<Option<Link>>; FOR_SUBMITS],
-    reads: [RwLock<Option<Link>>; FOR_READS],
-    next: AtomicUsize,
     /// When it last did not answer, in nanoseconds of the clock; 0 if it did since.
     failed: AtomicU64,
     requests: AtomicU64,
@@ -70,7 +95,7 @@ impl Peers {
         name: &str,
     ) -> Self {
         let hello = wire::frame(&[b"HELLO", secret, cluster.as_bytes(), name.as_bytes()]);
-        Self { runtime, clock, hello, peers: RwLock::default() }
+        Self { to: Arc::new(Way { runtime, clock, hello }), peers: RwLock::default() }
     }
 
     /// The node of a record.
@@ -88,8 +113,8 @@ impl Peers {
 
     /// Whether a node did not answer a moment ago.
     pub(super) fn is_avoided(&self, peer: &Peer) -> bool {
-        let failed = peer.failed.load(Ordering::Relaxed);
-        failed != 0 && self.clock.now().saturating_sub(Duration::from_nanos(failed)) < AVOIDED_FOR
+        let failed = peer.about.failed.load(Ordering::Relaxed);
+        failed != 0 && self.to.clock.now().saturating_sub(Duration::from_nanos(failed)) < AVOIDED_FOR
     }
 
     /// Asks a node. Whoever waits for the answer may be anywhere.
@@ -101,63 +126,41 @@ impl Peers {
         payload: &[u8],
         time: Duration,
     ) -> Outcome {
-        let began = self.clock.now();
-        let frame = wire::frame(&[command.as_bytes(), payload]);
-        let (answer, waits) = oneshot::channel();
-        peer.requests.fetch_add(1, Ordering::Relaxed);
-        let outcome = match self.hand_over(peer, errand, Call { frame, time, answer }) {
-            Ok(()) => waits.await.unwrap_or_else(|_| Err(Failure::Lost("the connection has ended".into()))),
-            Err(why) => Err(Failure::Unsent(why.to_owned())),
-        };
-        let now = self.clock.now();
-        peer.took.record(1, now.saturating_sub(began));
-        match &outcome {
-            Ok(_) => peer.failed.store(0, Ordering::Relaxed),
-            Err(failure) => {
-                peer.errors.fetch_add(1, Ordering::Relaxed);
-                if !matches!(failure, Failure::Refused(_)) {
-                    peer.failed.store((now.as_nanos() as u64).max(1), Ordering::Relaxed);
-                }
-            }
-        }
-        outcome.map_err(|failure| match failure {
-            Failure::Unsent(why) => Failure::Unsent(format!("node {}: {why}", peer.name)),
-            Failure::Lost(why) => Failure::Lost(format!("node {}: {why}", peer.name)),
-            refused => refused,
-        })
-    }
-
-    fn hand_over(&self, peer: &Peer, errand: Errand, call: Call) -> Result<(), &'static str> {
         let number = peer.next.fetch_add(1, Ordering::Relaxed);
         let place = match errand {
             Errand::Lookup => &peer.lookups[number % FOR_LOOKUPS],
-            Errand::Submit => &peer.submits[number % FOR_SUBMITS],
             Errand::Read => &peer.reads[number % FOR_READS],
         };
-        let there = place.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let call = match there {
-            Some(link) => match link.send(call) {
-                Ok(()) => return Ok(()),
-                Err(_) if !link.is_closed() => return Err("too many requests wait for it"),
-                Err(call) => call,
-            },
-            None => call,
-        };
-        let mut place = place.write().unwrap_or_else(PoisonError::into_inner);
-        if place.as_ref().is_none_or(Link::is_closed) {
-            *place = Some(Link::open(&self.runtime, Arc::clone(&peer.address), self.hello.clone()));
+        self.to.ask(&peer.about, place, command, payload, time).await
+    }
+
+    /// Lets a node append entries, together with those of others that wait for the same.
+    pub(super) async fn submit(
+        &self,
+        peer: &Peer,
+        entries: Vec<(u32, Bytes)>,
+    ) -> Result<Vec<Applied>, Failure> {
+        let number = peer.next.fetch_add(1, Ordering::Relaxed) % FOR_SUBMITS;
+        let queue = peer.submits[number].get_or_init(|| {
+            let (calls, queue) = mpsc::channel(SUBMITS_WAITING_MAX);
+            let (to, about) = (Arc::clone(&self.to), Arc::clone(&peer.about));
+            self.to.runtime.spawn(async move { to.submit_all(&about, queue).await });
+            calls
+        });
+        let (answer, waits) = oneshot::channel();
+        if queue.try_send(Submit { entries, answer }).is_err() {
+            return Err(Failure::Unsent(format!("node {}: too many requests wait for it", peer.about.name)));
         }
-        let sent = place.as_ref().map(|link| link.send(call));
-        if matches!(sent, Some(Ok(()))) { Ok(()) } else { Err("the connection has ended") }
+        waits.await.unwrap_or_else(|_| Err(Failure::Lost("this node ends".into())))
     }
 
     /// What is counted of all of them.
     pub(super) fn collect(&self, page: &mut Page) {
         let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
         // One that was started again is the same to whoever looks.
-        let by_name: BTreeMap<&str, &Arc<Peer>> =
-            peers.values().map(|peer| (peer.name.as_str(), peer)).collect();
-        let mut counter = |name, help, value: &dyn Fn(&Peer) -> u64| {
+        let by_name: BTreeMap<&str, &About> =
+            peers.values().map(|peer| (peer.about.name.as_str(), &*peer.about)).collect();
+        let mut counter = |name, help, value: &dyn Fn(&About) -> u64| {
             let mut family = page.family(name, Kind::Counter, help);
             by_name.iter().for_each(|(name, peer)| _ = family.sample(&[("peer", name)], value(peer)));
         };
@@ -176,19 +179,165 @@ impl Peers {
     }
 }
 
+impl Way {
+    /// Asks a node over the connection that has this place.
+    async fn ask(
+        &self,
+        about: &About,
+        place: &RwLock<Option<Link>>,
+        command: &str,
+        payload: &[u8],
+        time: Duration,
+    ) -> Outcome {
+        let began = self.clock.now();
+        let frame = wire::frame(&[command.as_bytes(), payload]);
+        let (answer, waits) = oneshot::channel();
+        about.requests.fetch_add(1, Ordering::Relaxed);
+        let outcome = match self.hand_over(about, place, Call { frame, time, answer }) {
+            Ok(()) => waits.await.unwrap_or_else(|_| Err(Failure::Lost("the connection has ended".into()))),
+            Err(why) => Err(Failure::Unsent(why.to_owned())),
+        };
+        let now = self.clock.now();
+        about.took.record(1, now.saturating_sub(began));
+        match &outcome {
+            Ok(_) => about.failed.store(0, Ordering::Relaxed),
+            Err(failure) => {
+                about.errors.fetch_add(1, Ordering::Relaxed);
+                if !matches!(failure, Failure::Refused(_)) {
+                    about.failed.store((now.as_nanos() as u64).max(1), Ordering::Relaxed);
+                }
+            }
+        }
+        outcome.map_err(|failure| match failure {
+            Failure::Unsent(why) => Failure::Unsent(format!("node {}: {why}", about.name)),
+            Failure::Lost(why) => Failure::Lost(format!("node {}: {why}", about.name)),
+            refused => refused,
+        })
+    }
+
+    fn hand_over(&self, about: &About, place: &RwLock<Option<Link>>, call: Call) -> Result<(), &'static str> {
+        let there = place.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let call = match there {
+            Some(link) => match link.send(call) {
+                Ok(()) => return Ok(()),
+                Err(_) if !link.is_closed() => return Err("too many requests wait for it"),
+                Err(call) => call,
+            },
+            None => call,
+        };
+        let mut place = place.write().unwrap_or_else(PoisonError::into_inner);
+        if place.as_ref().is_none_or(Link::is_closed) {
+            *place = Some(Link::open(&self.runtime, Arc::clone(&about.address), self.hello.clone()));
+        }
+        let sent = place.as_ref().map(|link| link.send(call));
+        if matches!(sent, Some(Ok(()))) { Ok(()) } else { Err("the connection has ended") }
+    }
+
+    /// Sends what waits, all of it together, and then what came meanwhile.
+    async fn submit_all(&self, about: &About, mut queue: mpsc::Receiver<Submit>) {
+        let place = RwLock::new(None);
+        let (mut waiting, mut next) = (Vec::new(), None);
+        loop {
+            let Some(first) = (match next.take() {
+                Some(next) => Some(next),
+                None => queue.recv().await,
+            }) else {
+                return;
+            };
+            let size =
+                |submit: &Submit| submit.entries.iter().map(|(_, entry)| entry.len() + 8).sum::<usize>();
+            let mut bytes = size(&first);
+            waiting.push(first);
+            while let Ok(submit) = queue.try_recv() {
+                bytes += size(&submit);
+                if bytes > TOGETHER_BYTES {
+                    next = Some(submit);
+                    break;
+                }
+                waiting.push(submit);
+            }
+            // Whoever has gone is not waiting for an answer, and nothing was promised to it.
+            waiting.retain(|submit| !submit.answer.is_closed());
+            let entries: Vec<&(u32, Bytes)> = waiting.iter().flat_map(|submit| &submit.entries).collect();
+            if entries.is_empty() {
+                waiting.clear();
+                continue;
+            }
+            let payload = wire::put_entries(entries.into_iter());
+            let answer = self.ask(about, &place, "SUBMIT", &payload, SUBMIT_TIME).await;
+            let applied = answer.and_then(|bytes| wire::applied(&bytes).map_err(Failure::Refused));
+            answer_all(waiting.drain(..), applied);
+        }
+    }
+}
+
+/// Gives each its part of what came of all.
+fn answer_all(waiting: impl ExactSizeIterator<Item = Submit>, applied: Result<Vec<Applied>, Failure>) {
+    let waiting: Vec<Submit> = waiting.collect();
+    let count: usize = waiting.iter().map(|submit| submit.entries.len()).sum();
+    let wrong = || {
+        Failure::Refused(Error::Corrupt("a node answered for more or fewer entries than it was sent".into()))
+    };
+    let applied = applied.and_then(|all| if all.len() == count { Ok(all) } else { Err(wrong()) });
+    let mut applied = applied.map(Vec::into_iter);
+    for Submit { entries, answer } in waiting {
+        let own = match &mut applied {
+            Ok(applied) => Ok(applied.by_ref().take(entries.len()).collect()),
+            Err(failure) => Err(failure.clone()),
+        };
+        // Nobody may be waiting any more.
+        let _ = answer.send(own);
+    }
+}
+
 impl Peer {
     fn new(record: &Record) -> Self {
-        Self {
+        let about = About {
             name: record.name.clone(),
             address: record.address.as_str().into(),
-            lookups: Default::default(),
-            submits: Default::default(),
-            reads: Default::default(),
-            next: AtomicUsize::new(0),
             failed: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             took: Histogram::default(),
+        };
+        Self {
+            about: Arc::new(about),
+            lookups: Default::default(),
+            reads: Default::default(),
+            submits: Default::default(),
+            next: AtomicUsize::new(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use umbel_core::Position;
+
+    use super::*;
+
+    #[test]
+    fn each_gets_what_came_of_its_own() {
+        let submit = |entries: usize| {
+            let (answer, waits) = oneshot::channel();
+            (Submit { entries: vec![(0, Bytes::new()); entries], answer }, waits)
+        };
+        let all = |count: u128| {
+            let applied = |n| Applied { position: Position::from_number(n), ..Applied::default() };
+            Ok((0..count).map(applied).collect::<Vec<_>>())
+        };
+        let ((one, mut first), (two, mut second)) = (submit(1), submit(2));
+        answer_all(vec![one, two].into_iter(), all(3));
+        let numbers = |waits: &mut oneshot::Receiver<Result<Vec<Applied>, Failure>>| {
+            let applied = waits.try_recv().expect("an answer").expect("a good one");
+            applied.iter().map(|applied| applied.position.number()).collect::<Vec<_>>()
+        };
+        assert_eq!((numbers(&mut first), numbers(&mut second)), (vec![0], vec![1, 2]));
+        // Too few answers are nobody's.
+        let ((one, mut first), (two, mut second)) = (submit(1), submit(2));
+        answer_all(vec![one, two].into_iter(), all(2));
+        for waits in [&mut first, &mut second] {
+            assert!(matches!(waits.try_recv(), Ok(Err(Failure::Refused(Error::Corrupt(_))))));
         }
     }
 }
