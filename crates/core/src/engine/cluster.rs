@@ -546,15 +546,14 @@ impl Shared {
         let read = hosted.iter().map(|lane| async move {
             // Where nothing happens, nobody has to look so often.
             let pause = 1_u64 << lane.quiet.load(Ordering::Relaxed).min(QUIET_MAX);
-            let is_due = lane.partition == self.catalog() || round % pause == 0;
-            let read = if self.is_first(lane.partition) {
+            let is_due = lane.partition == self.catalog() || round.is_multiple_of(pause);
+            if self.is_first(lane.partition) {
                 self.prove(lane.partition).await
             } else if is_due {
                 lane.barrier(self).await
             } else {
-                return Ok(());
-            };
-            read
+                Ok(())
+            }
         });
         let read: Vec<_> = read.collect();
         let mut read = stream::iter(read).buffer_unordered(LANES_AT_ONCE);
@@ -563,7 +562,7 @@ impl Shared {
                 failure.get_or_insert(error);
             }
         }
-        if round % ROUNDS_BETWEEN_CHECKPOINTS == 0
+        if round.is_multiple_of(ROUNDS_BETWEEN_CHECKPOINTS)
             && let Err(error) = self.look_for_checkpoints(&hosted).await
         {
             failure.get_or_insert(error);

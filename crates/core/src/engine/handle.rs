@@ -1,5 +1,6 @@
 //! Filters as readers see them: by name, without waiting for anybody.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -509,9 +510,9 @@ impl Directory {
             }
             self.names_changed();
         }
-        if !filters.by_id.contains_key(&id) {
+        if let Entry::Vacant(vacant) = filters.by_id.entry(id) {
             self.count_elsewhere(&handle);
-            filters.by_id.insert(id, handle);
+            vacant.insert(handle);
         }
         Ok(())
     }
