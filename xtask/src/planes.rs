@@ -20,7 +20,7 @@ const NEEDS: [Need; 7] = [
 
 /// The tests of adapters, and those of the server on them.
 const ADAPTERS: &str = "--test blobs --test logs --test probes --test registries";
-const SERVER: &str = "--test planes --test guarded";
+const SERVER: &str = "--test planes --test guarded --test cluster";
 
 /// What a line of a test that passed begins with; `crates/adapters/tests/common` prints it.
 const PASSED: &str = "PASSED|";
