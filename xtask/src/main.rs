@@ -1,7 +1,8 @@
-//! The project's own chores: `cargo xtask check`, `fix`, `test`, `planes`, `services`, `sizes`, `torture`, `fuzz`.
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `planes`, `services`, `cluster`, `sizes`, `torture`, `fuzz`.
 
 mod check;
 mod clients;
+mod cluster;
 mod fuzz;
 mod packages;
 mod planes;
@@ -49,6 +50,11 @@ enum Chore {
         #[command(subcommand)]
         what: Services,
     },
+    /// A cluster on this machine, with the engines that it stands on
+    Cluster {
+        #[command(subcommand)]
+        what: cluster::What,
+    },
     /// Kills writing processes and looks for what they had acknowledged
     Torture {
         /// Kills of a log in each durability class, and of an engine in all
@@ -89,6 +95,7 @@ fn main() -> ExitCode {
         Chore::Services { what: Services::Start { names } } => services::start(&names).map(drop),
         Chore::Services { what: Services::Stop { names } } => services::stop(&names),
         Chore::Services { what: Services::Status { names } } => services::status(&names),
+        Chore::Cluster { what } => cluster::run(what),
         Chore::Torture { kills, rounds } => test::torture(kills, rounds),
         Chore::Fuzz { seconds } => fuzz::run(seconds),
     };

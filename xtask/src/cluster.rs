@@ -1,0 +1,236 @@
+//! A cluster on this machine, with the engines that it stands on, to be played with.
+//!
+//! A node is a folder below `target/cluster` with its data, what it says (`output`), and its `pid`.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::{Subcommand, ValueEnum};
+
+use crate::planes;
+use crate::services;
+use crate::step::{self, Failure, command, root};
+
+const NAME: &str = "local";
+const SECRET: &str = "known to all who can read this file";
+/// Node 1 listens on the next ports.
+const RESP_PORT: u16 = 7400;
+const HTTP_PORT: u16 = 7500;
+const PARTITIONS: u32 = 64;
+const READY: Duration = Duration::from_secs(120);
+
+#[derive(Subcommand)]
+pub(crate) enum What {
+    /// Starts engines and nodes, and says how to talk to them
+    Up {
+        /// How many nodes
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=50))]
+        nodes: u16,
+        /// What they stand on
+        #[arg(long, value_enum, default_value_t = Engines::Redis)]
+        engines: Engines,
+    },
+    /// Starts one more node, or one that was killed
+    Add {
+        /// Its number
+        number: u16,
+    },
+    /// Kills a node, without a word to the others
+    Kill {
+        /// Its number
+        number: u16,
+    },
+    /// Says which nodes run
+    Status,
+    /// Ends everything, and throws its data away
+    Down,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Engines {
+    /// One Redis for log, blobs and registry
+    Redis,
+    /// The log in Kafka, blobs in S3, the registry in etcd
+    Kafka,
+}
+
+impl Engines {
+    /// The engine of each plane.
+    fn planes(self) -> [(&'static str, &'static str); 3] {
+        match self {
+            Self::Redis => [("--log", "redis"), ("--blobs", "redis"), ("--registry", "redis")],
+            Self::Kafka => [("--log", "kafka"), ("--blobs", "s3"), ("--registry", "etcd")],
+        }
+    }
+
+    fn services(self) -> Vec<String> {
+        let mut names: Vec<String> = self.planes().iter().map(|(_, name)| (*name).to_owned()).collect();
+        names.dedup();
+        names
+    }
+}
+
+pub(crate) fn run(what: What) -> Result<(), Failure> {
+    match what {
+        What::Up { nodes, engines } => up(nodes, engines),
+        What::Add { number } => add(number),
+        What::Kill { number } => kill(number),
+        What::Status => status(),
+        What::Down => down(),
+    }
+}
+
+fn folder() -> PathBuf {
+    root().join("target/cluster")
+}
+
+fn up(nodes: u16, engines: Engines) -> Result<(), Failure> {
+    down()?;
+    planes::prepare()?;
+    step::run("build", &mut command("cargo build -p umbel --features full"))?;
+    services::start(&engines.services())?;
+    std::fs::create_dir_all(folder())?;
+    let mut arguments = Vec::new();
+    for (flag, service) in engines.planes() {
+        arguments.extend([flag.to_owned(), address(service, flag)?]);
+    }
+    std::fs::write(folder().join("planes"), arguments.join("\n"))?;
+    for number in 1..=nodes {
+        launch(number, &arguments)?;
+    }
+    (1..=nodes).try_for_each(wait)?;
+    println!("\nA cluster of {nodes} nodes. Any of them answers for all:");
+    for number in 1..=nodes {
+        println!("  redis-cli -p {} bf.add urls https://example.org/{number}", RESP_PORT + number);
+    }
+    println!("  target/debug/umbel status --server http://127.0.0.1:{}", HTTP_PORT + 1);
+    println!("  cargo xtask cluster kill 1; cargo xtask cluster add {}; cargo xtask cluster down", nodes + 1);
+    Ok(())
+}
+
+/// The address of a plane on a service.
+fn address(service: &str, flag: &str) -> Result<String, Failure> {
+    let at = std::fs::read_to_string(services::folder().join(service).join("address"))?;
+    let partitions = if flag == "--log" { format!("?partitions={PARTITIONS}") } else { String::new() };
+    if service != "s3" {
+        return Ok(format!("{service}://{at}/{NAME}{partitions}"));
+    }
+    let mut bucket = TcpStream::connect(&at)?;
+    write!(bucket, "PUT /{NAME} HTTP/1.1\r\nhost: {at}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")?;
+    bucket.read_to_end(&mut Vec::new())?;
+    Ok(format!("s3://{NAME}/umbel?endpoint=http://{at}&region=us-east-1"))
+}
+
+fn add(number: u16) -> Result<(), Failure> {
+    let arguments = std::fs::read_to_string(folder().join("planes"))
+        .map_err(|_| "there is no cluster: cargo xtask cluster up")?;
+    let arguments: Vec<String> = arguments.lines().map(str::to_owned).collect();
+    launch(number, &arguments)?;
+    wait(number)?;
+    println!("node {number} serves: redis-cli -p {}", RESP_PORT + number);
+    Ok(())
+}
+
+fn place(number: u16) -> PathBuf {
+    folder().join(format!("node{number}"))
+}
+
+fn launch(number: u16, planes: &[String]) -> Result<(), Failure> {
+    if let Some(pid) = pid(&place(number)) {
+        return Err(format!("node {number} runs already, as process {pid}").into());
+    }
+    let place = place(number);
+    std::fs::create_dir_all(&place)?;
+    let output = std::fs::File::create(place.join("output"))?;
+    // In a session of its own: it outlives this chore.
+    let process = Command::new("setsid")
+        .arg(root().join("target/debug/umbel"))
+        .args(["serve", "--cluster", NAME, "--node", &format!("node{number}"), "--threads", "1"])
+        .args(["--port", &(RESP_PORT + number).to_string(), "--http-port", &(HTTP_PORT + number).to_string()])
+        .args(planes)
+        .arg("--data")
+        .arg(place.join("data"))
+        .env("UMBEL_CLUSTER_SECRET", SECRET)
+        .env("AWS_ACCESS_KEY_ID", "umbel")
+        .env("AWS_SECRET_ACCESS_KEY", "umbel")
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .spawn()?;
+    std::fs::write(place.join("pid"), process.id().to_string())?;
+    Ok(())
+}
+
+/// The process of a node, if it runs.
+fn pid(place: &Path) -> Option<u32> {
+    let pid: u32 = std::fs::read_to_string(place.join("pid")).ok()?.trim().parse().ok()?;
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // One that was killed by this chore is there until the chore ends.
+    let is_dead = state.rsplit(')').next()?.trim_start().starts_with('Z');
+    (!is_dead).then_some(pid)
+}
+
+/// Waits until a node has everything that it should.
+fn wait(number: u16) -> Result<(), Failure> {
+    let end = Instant::now() + READY;
+    while !is_ready(number) {
+        if pid(&place(number)).is_none() || Instant::now() > end {
+            let said = std::fs::read_to_string(place(number).join("output")).unwrap_or_default();
+            return Err(format!("node {number} does not serve: {said}").into());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn is_ready(number: u16) -> bool {
+    let Ok(mut socket) = TcpStream::connect(("127.0.0.1", HTTP_PORT + number)) else { return false };
+    let asked = socket.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    let mut answer = String::new();
+    asked.is_ok() && socket.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+}
+
+fn kill(number: u16) -> Result<(), Failure> {
+    let pid = pid(&place(number)).ok_or_else(|| format!("node {number} does not run"))?;
+    step::run(&format!("kill node {number}"), &mut command(&format!("kill -KILL {pid}")))
+}
+
+/// The folders of all nodes.
+fn places() -> Result<Vec<PathBuf>, Failure> {
+    if !folder().exists() {
+        return Ok(Vec::new());
+    }
+    let entries = std::fs::read_dir(folder())?.collect::<Result<Vec<_>, _>>()?;
+    let mut places: Vec<_> =
+        entries.iter().map(std::fs::DirEntry::path).filter(|path| path.is_dir()).collect();
+    places.sort();
+    Ok(places)
+}
+
+fn status() -> Result<(), Failure> {
+    for place in places()? {
+        let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match pid(&place) {
+            Some(pid) => println!("{name} runs as process {pid}"),
+            None => println!("{name} does not run"),
+        }
+    }
+    Ok(())
+}
+
+fn down() -> Result<(), Failure> {
+    for place in places()? {
+        if let Some(pid) = pid(&place) {
+            command(&format!("kill -KILL {pid}")).status()?;
+        }
+    }
+    if folder().exists() {
+        let engines = [Engines::Redis, Engines::Kafka];
+        engines.into_iter().try_for_each(|engines| services::stop(&engines.services()))?;
+        std::fs::remove_dir_all(folder())?;
+    }
+    Ok(())
+}
