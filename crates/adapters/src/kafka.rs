@@ -216,7 +216,7 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
     let trouble = Trouble::default();
     let producer = producer(&config, timeout, trouble.clone()).map_err(invalid)?;
     let wanted = url.partitions()?;
-    let mut found = count(&producer, &trouble, &topic, timeout).await?;
+    let mut found = count(&readers, &trouble, &topic, timeout).await?;
     if found == 0 {
         let partitions = wanted.unwrap_or(PARTITIONS) as i32;
         let replicas = url.number("replicas", 1, 15)?.map_or(-1, |replicas| replicas as i32);
@@ -238,7 +238,7 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         let end = Instant::now() + timeout;
         while found == 0 && Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            found = count(&producer, &trouble, &topic, timeout).await?;
+            found = count(&readers, &trouble, &topic, timeout).await?;
         }
         if found == 0 {
             return Err(Error::Retry(format!("{doing}: the topic was made, but is not seen yet")));
@@ -253,16 +253,18 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
     Ok(Opened { plane: Arc::new(log), about })
 }
 
-/// How many partitions a topic has; none if there is no such topic.
+/// How many partitions a topic has; none if there is no such topic. A consumer asks: if a producer did, some brokers would make the topic,
+/// and not as we want it.
 async fn count(
-    producer: &FutureProducer<Trouble>,
+    readers: &Arc<Vec<Mutex<Reader>>>,
     trouble: &Trouble,
     topic: &str,
     timeout: Duration,
 ) -> Result<u32> {
-    let (producer, trouble, topic) = (producer.clone(), trouble.clone(), topic.to_owned());
+    let (readers, trouble, topic) = (Arc::clone(readers), trouble.clone(), topic.to_owned());
     blocking(move || {
-        let metadata = producer.client().fetch_metadata(Some(&topic), timeout);
+        let Some(reader) = readers.first() else { return Ok(0) };
+        let metadata = lock(reader).consumer.fetch_metadata(Some(&topic), timeout);
         let metadata = metadata.map_err(|error| {
             let trouble = lock(&trouble.0);
             let colon = if trouble.is_empty() { "" } else { ": " };
