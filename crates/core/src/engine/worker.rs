@@ -325,6 +325,8 @@ impl Shared {
             } else if self.is_due(filter) || filter.is_behind() || wanted {
                 match self.grow(filter, more).await {
                     Ok(()) => grown += 1,
+                    // One that was dropped meanwhile is nobody's trouble: whoever waits for growth waits for another.
+                    Err(_) if !self.directory.exists(filter.id()) => {}
                     Err(error) => _ = failure.get_or_insert(error),
                 }
             } else if self.is_worn(filter) {
