@@ -254,7 +254,11 @@ fn kafka() {
     let file = server.file("client.properties");
     std::fs::write(&file, &properties).unwrap();
     assert_usable("--log", &format!("kafka://{place}&config={file}"), &[]);
-    for line in [format!("ssl.{PASSWORD}"), format!("acks={PASSWORD}"), format!("ssl.engine.id={PASSWORD}")] {
+    for line in [
+        format!("ssl.{PASSWORD}"),
+        format!("acks={PASSWORD}"),
+        format!("ssl.endpoint.identification.algorithm={PASSWORD}"),
+    ] {
         std::fs::write(&file, format!("{properties}{line}\n")).unwrap();
         refusal("--log", &format!("kafka://{place}&config={file}"), &[]);
     }
