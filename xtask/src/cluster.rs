@@ -73,11 +73,11 @@ impl Engines {
     }
 }
 
-pub(crate) fn run(what: What) -> Result<(), Failure> {
+pub(crate) fn run(what: &What) -> Result<(), Failure> {
     match what {
-        What::Up { nodes, engines } => up(nodes, engines),
-        What::Add { number } => add(number),
-        What::Kill { number } => kill(number),
+        What::Up { nodes, engines } => up(*nodes, *engines),
+        What::Add { number } => add(*number),
+        What::Kill { number } => kill(*number),
         What::Status => status(),
         What::Down => down(),
     }

@@ -95,7 +95,7 @@ fn main() -> ExitCode {
         Chore::Services { what: Services::Start { names } } => services::start(&names).map(drop),
         Chore::Services { what: Services::Stop { names } } => services::stop(&names),
         Chore::Services { what: Services::Status { names } } => services::status(&names),
-        Chore::Cluster { what } => cluster::run(what),
+        Chore::Cluster { what } => cluster::run(&what),
         Chore::Torture { kills, rounds } => test::torture(kills, rounds),
         Chore::Fuzz { seconds } => fuzz::run(seconds),
     };
