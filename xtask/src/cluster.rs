@@ -90,7 +90,8 @@ fn folder() -> PathBuf {
 fn up(nodes: u16, engines: Engines) -> Result<(), Failure> {
     down()?;
     planes::prepare()?;
-    step::run("build", &mut command("cargo build -p umbel --features full"))?;
+    // As the tests build it: with other packages or features, it would be built again.
+    step::run("build", &mut command("cargo build --workspace --features umbel/full"))?;
     services::start(&engines.services())?;
     std::fs::create_dir_all(folder())?;
     let mut arguments = Vec::new();
