@@ -8,7 +8,7 @@
 //!
 //! The log decides everything; who is first decides nothing but who may answer without asking the log. Two rules make that exact:
 //!
-//! - **An add is acknowledged only when the first host has folded it**, whoever appended it; all hosts, while it is not settled who that is.
+//! - **An add is acknowledged only when the first host has folded it**, whoever appended it, and not while it is open who that is.
 //! - **"Absent" comes from the first host, or from one that has just read the log to its end.**
 //!
 //! Who is first is agreed upon by all nodes before one acts on it ([`crate::cluster`]).
@@ -75,7 +75,8 @@ pub trait Cluster: Debug + Send + Sync + 'static {
 
     /// Makes sure that whoever may answer alone for a partition has folded it up to a position. While all nodes act on the same table, that
     /// is the first host. While they do not, one that has not heard of the newest may still answer: then it is every node that hosts the
-    /// partition, of those whose lease had not ended. A node whose own lease has ended knows of nobody, and the call fails.
+    /// partition, of those whose lease had not ended, or the call waits until all act on the same. A node whose own lease has ended knows
+    /// of nobody, and the call fails.
     async fn reach(&self, partition: u32, position: Position) -> Result<()>;
 
     /// What the other nodes, as first hosts, hold of a filter.
