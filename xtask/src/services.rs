@@ -164,8 +164,24 @@ fn nats(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
     Ok(format!("exec {} -c {}", python().join("bin/nats-server").display(), file.display()))
 }
 
-fn s3(_: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
-    Ok(format!("exec {} -H 127.0.0.1 -p {port}", python().join("bin/moto_server").display()))
+/// moto looks whether an object is there and makes it in two steps, with a thread for each request: taken one
+/// after the other, a conditional put is one step, as S3 promises.
+const MOTO_IN_TURN: &str = "\
+import threading, moto.server as server
+turn, run = threading.Lock(), server.run_simple
+def in_turn(app):
+    def call(environ, start_response):
+        with turn:
+            return app(environ, start_response)
+    return call
+server.run_simple = lambda host, port, app, **rest: run(host, port, in_turn(app), **rest)
+server.main()
+";
+
+fn s3(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
+    let program = folder.join("moto.py");
+    std::fs::write(&program, MOTO_IN_TURN)?;
+    Ok(format!("exec {} {} -H 127.0.0.1 -p {port}", python().join("bin/python").display(), program.display()))
 }
 
 /// Ceph's gateway, and what it stands on: one monitor and one daemon that has the objects, in a file.
