@@ -17,6 +17,7 @@ mod dump;
 mod feed;
 mod growth;
 mod handle;
+mod hosting;
 mod inspect;
 mod lane;
 mod ledger;

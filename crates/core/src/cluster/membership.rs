@@ -173,6 +173,17 @@ impl Membership {
         if acting.first.contains(partition) { Role::First { term: acting.term } } else { Role::Other }
     }
 
+    /// The term in which this node is the first host of all of these partitions at this moment, if it is.
+    pub fn term_as_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Option<u64> {
+        if !self.is_valid() {
+            return None;
+        }
+        let acting = self.acting.load();
+        let mut partitions = partitions.peekable();
+        partitions.peek()?;
+        partitions.all(|partition| acting.first.contains(partition)).then_some(acting.term)
+    }
+
     /// Whether all others take this node for alive, surely.
     #[inline]
     pub fn is_valid(&self) -> bool {

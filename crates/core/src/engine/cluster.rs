@@ -21,27 +21,16 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
-use futures_util::stream::{self, StreamExt, TryStreamExt};
-use object_store::path::Path;
 use umbel_filter::Fingerprint;
 
 use super::handle::{Answer, Handle};
-use super::lane::{Lane, Slot};
 use super::part::Applied;
-use super::recover::{Counted, recover_slot, start_of_replay};
 use super::requests::Token;
-use super::{Engine, Shared, checkpoint};
+use super::{Engine, Shared};
 use crate::definition::{CATALOG, home_of};
 use crate::entry::{Entry, Operation};
-use crate::fold::{Counts, State};
+use crate::fold::Counts;
 use crate::{Error, Position, Result};
-
-/// Lanes that are read at the same time: a log on an engine is mostly waited for.
-const LANES_AT_ONCE: usize = 16;
-/// A lane in which nothing happens is read at least once in two to the power of this many rounds.
-const QUIET_MAX: u32 = 3;
-/// Rounds after which newer checkpoints are looked for.
-const ROUNDS_BETWEEN_CHECKPOINTS: u64 = 10;
 
 /// What a node is for a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +51,17 @@ pub enum Role {
 pub trait Cluster: Debug + Send + Sync + 'static {
     /// What this node is for a partition at this moment. Every request asks, some twice.
     fn role(&self, partition: u32) -> Role;
+
+    /// The term in which this node is the first host of all of these partitions at this moment; none if it is not of one of them, or if
+    /// none are named. Lookups ask once for all of their keys, so it is worth more than to ask for the role of each.
+    fn term_as_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Option<u64> {
+        let mut terms = partitions.map(|partition| match self.role(partition) {
+            Role::First { term } => Some(term),
+            Role::Other => None,
+        });
+        let first = terms.next()??;
+        terms.all(|term| term == Some(first)).then_some(first)
+    }
 
     /// Lets the first hosts of partitions append and fold entries; gives what came of each, in the same order. Entries that may be appended
     /// twice without harm (`repeatable`) are sent again where it is not known what became of them.
@@ -101,12 +101,7 @@ impl Engine {
         keys: &[(u32, Fingerprint)],
         after: &Token,
     ) -> Result<Vec<Answer>> {
-        let handle = self.shared.proven(filter, keys, after).await?;
-        let keys: Vec<Fingerprint> = keys.iter().map(|(_, key)| *key).collect();
-        self.shared.load(&handle).await?;
-        let mut answers = Vec::new();
-        handle.contains_batch(&keys, &mut answers);
-        Ok(answers)
+        self.shared.contains_here(filter, keys, after).await
     }
 
     /// How often each key is in a filter whose slots are hosted here.
@@ -169,51 +164,10 @@ impl Engine {
     }
 }
 
-/// Which partitions are hosted here.
-impl Engine {
-    /// Takes a partition in: its checkpoints, then its log up to the end. It answers from then on.
-    pub async fn host(&self, partition: u32) -> Result<()> {
-        self.shared.host(partition).await
-    }
-
-    /// Lets go of a partition.
-    pub async fn release(&self, partition: u32) -> Result<()> {
-        self.shared.release(partition).await
-    }
-
-    /// Whether a partition is hosted here.
-    pub fn hosts(&self, partition: u32) -> bool {
-        self.shared.hosting(partition).is_ok()
-    }
-
-    /// The partition that every node hosts: it says what filters there are.
-    pub fn catalog(&self) -> u32 {
-        self.shared.catalog()
-    }
-
-    /// Reads what others appended to partitions that are hosted here, and takes over checkpoints that others made. A thread does it too
-    /// ([`start`](Self::start)).
-    pub async fn follow(&self) -> Result<()> {
-        self.shared.follow().await
-    }
-}
-
 /// Roles.
 impl Shared {
     pub(super) fn catalog(&self) -> u32 {
         u32::from(home_of(CATALOG, self.settings.slots)) % self.lanes.len() as u32
-    }
-
-    fn slots_of(&self, partition: u32) -> impl Iterator<Item = u16> + use<> {
-        (partition as u16..self.settings.slots as u16).step_by(self.lanes.len())
-    }
-
-    /// The lane of a partition that is hosted here.
-    fn hosting(&self, partition: u32) -> Result<&Lane> {
-        let lane = self.lanes.get(partition as usize);
-        let lane =
-            lane.ok_or_else(|| Error::Invalid(format!("partition {partition} of {}", self.lanes.len())))?;
-        if self.directory.is_hosted(partition as u16) { Ok(lane) } else { Err(lane.moved_away()) }
     }
 
     /// Whether this node makes the checkpoints of a partition and sees to what is to be done in its slots.
@@ -227,20 +181,18 @@ impl Shared {
         self.is_first(self.catalog())
     }
 
-    /// Whether what is folded of a partition is all that was acknowledged.
-    #[inline]
-    fn is_current(&self, cluster: &dyn Cluster, partition: u32) -> bool {
-        let term = self.lanes.get(partition as usize).map_or(0, |lane| lane.term.load(Ordering::Acquire));
-        term != 0 && cluster.role(partition) == Role::First { term }
-    }
-
+    /// Whether what is folded here is all that was acknowledged of these keys.
     fn is_current_for(&self, filter: &Handle, keys: &[Fingerprint]) -> bool {
         let Some(cluster) = &self.cluster else { return true };
-        keys.iter().all(|key| self.is_current(&**cluster, self.lane(filter.slot(*key)).partition))
+        // All keys of a filter that lives in one slot are in one partition.
+        let asked = if filter.is_whole() { keys.get(..1).unwrap_or_default() } else { keys };
+        let lanes = || asked.iter().map(|key| self.lane(filter.slot(*key)));
+        let term = cluster.term_as_first(&mut lanes().map(|lane| lane.partition));
+        term.is_some_and(|term| lanes().all(|lane| lane.term.load(Ordering::Acquire) == term))
     }
 
     /// Makes sure that what is folded of a partition that is hosted here is all that was acknowledged.
-    async fn prove(&self, partition: u32) -> Result<()> {
+    pub(super) async fn prove(&self, partition: u32) -> Result<()> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let (lane, role) = (self.hosting(partition)?, cluster.role(partition));
         match role {
@@ -384,6 +336,21 @@ impl Shared {
         }
     }
 
+    /// Looks keys up whose partitions are hosted here, when all that was acknowledged in these is folded.
+    async fn contains_here(
+        &self,
+        filter: u64,
+        keys: &[(u32, Fingerprint)],
+        after: &Token,
+    ) -> Result<Vec<Answer>> {
+        let handle = self.proven(filter, keys, after).await?;
+        self.load(&handle).await?;
+        let keys: Vec<Fingerprint> = keys.iter().map(|(_, key)| *key).collect();
+        let mut answers = Vec::new();
+        handle.contains_batch(&keys, &mut answers);
+        Ok(answers)
+    }
+
     pub(super) async fn contains_in_nodes(
         &self,
         cluster: &dyn Cluster,
@@ -394,14 +361,7 @@ impl Shared {
         let (here, there) = self.divide(cluster, filter, keys);
         let ask_here = async {
             let all: Vec<_> = here.iter().map(|(_, key)| *key).collect();
-            let mut answers = Vec::new();
-            if !all.is_empty() {
-                self.proven(filter.id(), &all, after).await?;
-                self.load(filter).await?;
-                let keys: Vec<Fingerprint> = all.iter().map(|(_, key)| *key).collect();
-                filter.contains_batch(&keys, &mut answers);
-            }
-            Ok(answers)
+            if all.is_empty() { Ok(Vec::new()) } else { self.contains_here(filter.id(), &all, after).await }
         };
         let all: Vec<_> = there.iter().map(|(_, key)| *key).collect();
         let ask_there = async {
@@ -449,149 +409,3 @@ impl Shared {
 
 /// Keys with their partitions, and where they stood.
 type Placed = Vec<(usize, (u32, Fingerprint))>;
-
-/// Hosting.
-impl Shared {
-    /// Takes a partition in, or takes it in anew from the newest checkpoints.
-    pub(super) async fn host(&self, partition: u32) -> Result<()> {
-        let lane = self.lanes.get(partition as usize);
-        let lane =
-            lane.ok_or_else(|| Error::Invalid(format!("partition {partition} of {}", self.lanes.len())))?;
-        let _one_at_a_time = lane.checkpoints.lock().await;
-        let mut busy = Vec::new();
-        for slot in self.slots_of(partition) {
-            busy.push(self.maintenance(slot).lock().await);
-        }
-        let beside = self.warm_up(partition).await?;
-        // What came meanwhile is little, and nothing comes while the lane's turn is taken.
-        let mut turn = lane.turn.lock().await;
-        beside.catch_up(self, &mut *beside.turn.lock().await).await?;
-        let folded = beside.folded_bytes.load(Ordering::Relaxed);
-        let next = beside.turn.into_inner();
-        if next.applied < turn.applied {
-            return Err(Error::Retry(format!(
-                "partition {partition} of the log ends before what was read of it"
-            )));
-        }
-        lane.install(&mut turn, Some(next));
-        lane.folded_bytes.store(folded, Ordering::Relaxed);
-        self.show_all(&mut turn)?;
-        drop(turn);
-        self.directory.unsorted().iter().for_each(|handle| handle.recount());
-        Ok(())
-    }
-
-    /// The slots of a partition as the log has them now, beside those that answer.
-    async fn warm_up(&self, partition: u32) -> Result<Lane> {
-        let mut slots = Vec::new();
-        for slot in self.slots_of(partition) {
-            let state = State::new(slot, self.settings.slots, self.means.clone());
-            let counted = match &self.ledger {
-                None => Counted::All,
-                // A registry that was lost does not take checkpoints with it.
-                Some(ledger) => Counted::UpTo(ledger.newest(slot).await?.unwrap_or(u64::MAX)),
-            };
-            let listed = self.blobs.list(Some(&Path::from(checkpoint::folder(slot))));
-            let names: Vec<String> = listed
-                .map_ok(|blob| blob.location.to_string())
-                .try_collect()
-                .await
-                .map_err(|error| Error::blob("cannot list blobs", &error))?;
-            slots.push(recover_slot(&self.blobs, state, &names, counted).await?);
-        }
-        let start = start_of_replay(self, partition, &mut slots).await?;
-        let lane = Lane::new(partition, slots, start);
-        let mut turn = lane.turn.lock().await;
-        for slot in &mut turn.slots {
-            self.load_cold(slot).await?;
-        }
-        lane.catch_up(self, &mut turn).await?;
-        drop(turn);
-        Ok(lane)
-    }
-
-    async fn release(&self, partition: u32) -> Result<()> {
-        if partition == self.catalog() {
-            return Err(Error::Invalid("every node hosts the catalog".into()));
-        }
-        let lane = self.hosting(partition)?;
-        let _one_at_a_time = lane.checkpoints.lock().await;
-        let mut busy = Vec::new();
-        for slot in self.slots_of(partition) {
-            busy.push(self.maintenance(slot).lock().await);
-        }
-        let mut turn = lane.turn.lock().await;
-        for slot in &turn.slots {
-            let number = slot.state.slot();
-            self.directory.set_hosted(number, false);
-            slot.state.shards().for_each(|(id, _)| self.directory.give_away(number, id));
-        }
-        lane.install(&mut turn, None);
-        Ok(())
-    }
-
-    /// Makes a checkpoint the newest of its slot, where other nodes could have made another.
-    pub(super) async fn commit(&self, slot: u16, before: u64, next: u64) -> Result<()> {
-        match &self.ledger {
-            Some(ledger) => ledger.commit(slot, before, next).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Reads what others appended, and takes over checkpoints that others made.
-    pub(super) async fn follow(&self) -> Result<()> {
-        let round = self.work.next_follow();
-        let hosted = self.lanes.iter().filter(|lane| self.directory.is_hosted(lane.partition as u16));
-        let hosted: Vec<&Lane> = hosted.collect();
-        let mut failure = None;
-        let read = hosted.iter().map(|lane| async move {
-            // Where nothing happens, nobody has to look so often.
-            let pause = 1_u64 << lane.quiet.load(Ordering::Relaxed).min(QUIET_MAX);
-            let is_due = lane.partition == self.catalog() || round.is_multiple_of(pause);
-            if self.is_first(lane.partition) {
-                self.prove(lane.partition).await
-            } else if is_due {
-                lane.barrier(self).await
-            } else {
-                Ok(())
-            }
-        });
-        let read: Vec<_> = read.collect();
-        let mut read = stream::iter(read).buffer_unordered(LANES_AT_ONCE);
-        while let Some(read) = read.next().await {
-            if let Err(error) = read {
-                failure.get_or_insert(error);
-            }
-        }
-        if round.is_multiple_of(ROUNDS_BETWEEN_CHECKPOINTS)
-            && let Err(error) = self.look_for_checkpoints(&hosted).await
-        {
-            failure.get_or_insert(error);
-        }
-        for lane in hosted.iter().filter(|lane| lane.is_outdated.load(Ordering::Relaxed)) {
-            if let Err(error) = self.host(lane.partition).await {
-                failure.get_or_insert(error);
-            }
-        }
-        failure.map_or(Ok(()), Err)
-    }
-
-    /// Finds lanes with much in memory that is in checkpoints of others.
-    async fn look_for_checkpoints(&self, lanes: &[&Lane]) -> Result<()> {
-        let Some(ledger) = &self.ledger else { return Ok(()) };
-        let newest = ledger.all().await?;
-        for lane in lanes {
-            if lane.folded_bytes.load(Ordering::Relaxed) < self.settings.checkpoint_bytes / 2 {
-                continue;
-            }
-            let turn = lane.turn.lock().await;
-            let is_newer = |slot: &Slot| {
-                newest.get(&slot.state.slot()).is_some_and(|number| *number > slot.checkpoint())
-            };
-            if turn.slots.iter().any(is_newer) {
-                lane.is_outdated.store(true, Ordering::Relaxed);
-            }
-        }
-        Ok(())
-    }
-}

@@ -400,12 +400,14 @@ impl Directory {
         self.hosted.get(usize::from(slot)).is_some_and(|hosted| hosted.load(Ordering::Acquire))
     }
 
-    /// Says that a slot is hosted here from now on, or is not.
-    pub(super) fn set_hosted(&self, slot: u16, is_hosted: bool) {
+    /// Says that slots are hosted here from now on, or are not.
+    pub(super) fn set_hosted(&self, slots: impl Iterator<Item = u16>, is_hosted: bool) {
         // Filters that are shown for the first time meanwhile are counted by whoever shows them.
         let filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(hosted) = self.hosted.get(usize::from(slot)) {
-            hosted.store(is_hosted, Ordering::Release);
+        for slot in slots {
+            if let Some(hosted) = self.hosted.get(usize::from(slot)) {
+                hosted.store(is_hosted, Ordering::Release);
+            }
         }
         filters.by_id.values().for_each(|handle| self.count_elsewhere(handle));
     }

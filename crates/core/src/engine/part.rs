@@ -26,6 +26,15 @@ pub(super) struct Part<'a> {
     pub(super) keys: Range<usize>,
 }
 
+/// The slots of a partition: slot `s` lives in partition `s mod partitions`.
+pub(super) fn slots_of(
+    partition: u32,
+    partitions: u32,
+    slots: u32,
+) -> impl ExactSizeIterator<Item = u16> + Clone + use<> {
+    (partition as u16..slots as u16).step_by(partitions as usize)
+}
+
 /// Slots of a partition in deployments of the default size.
 const PARTS_EXPECTED: usize = 64;
 
@@ -41,7 +50,7 @@ impl Split {
                 return Self { entry: whole(other), parts: vec![(slot, 0..0)], places: None };
             }
             other => {
-                let all = (partition as u16..slots as u16).step_by(partitions as usize);
+                let all = slots_of(partition, partitions, slots);
                 return Self {
                     entry: whole(other),
                     parts: all.map(|slot| (slot, 0..0)).collect(),

@@ -275,9 +275,9 @@ impl Shared {
 
     /// Lets readers see everything in the slots of a lane.
     pub(super) fn show_all(&self, turn: &mut Turn) -> Result<()> {
+        self.directory.set_hosted(turn.slots.iter().map(|slot| slot.state.slot()), true);
         for slot in &mut turn.slots {
             slot.is_shown = true;
-            self.directory.set_hosted(slot.state.slot(), true);
             let ids: Vec<u64> = slot.state.shards().map(|(id, _)| id).collect();
             ids.into_iter().try_for_each(|id| self.show(slot, id))?;
         }

@@ -549,12 +549,7 @@ impl Shared {
 
     pub(super) async fn reached(&self, token: &Token) -> Result<()> {
         for (partition, position) in token.positions() {
-            let Some(lane) = self.lanes.get(partition as usize) else {
-                return Err(Error::Invalid(format!(
-                    "a token of partition {partition}; there are {}",
-                    self.lanes.len()
-                )));
-            };
+            let lane = self.lane_of(partition)?;
             if let Some(cluster) = &self.cluster {
                 cluster.reach(partition, position).await?;
                 continue;

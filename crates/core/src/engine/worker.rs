@@ -377,8 +377,7 @@ impl Shared {
         let lane = &self.lanes[partition as usize];
         let _one_at_a_time = lane.checkpoints.lock().await;
         let folded = lane.folded_bytes.load(Ordering::Relaxed);
-        let slots = (partition as u16..self.settings.slots as u16).step_by(self.lanes.len());
-        let worked = stream::iter(slots).map(|slot| async move {
+        let worked = stream::iter(self.slots_of(partition)).map(|slot| async move {
             Ok::<_, Error>((self.checkpoint(slot).await?, self.merge(slot).await?))
         });
         // Disks and stores serve several at once better than one after another.

@@ -368,6 +368,10 @@ impl Cluster for Nodes {
         self.membership.role(partition)
     }
 
+    fn term_as_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Option<u64> {
+        self.membership.term_as_first(partitions)
+    }
+
     async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>> {
         let repeat = if repeatable { Repeat::Always } else { Repeat::Never };
         let entries = &entries;
