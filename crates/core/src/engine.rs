@@ -15,6 +15,7 @@ mod cluster;
 mod describe;
 mod dump;
 mod feed;
+mod gather;
 mod growth;
 mod handle;
 mod hosting;

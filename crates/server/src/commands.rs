@@ -117,7 +117,7 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::UmbelWait => umbel::wait(session, command).await,
         Id::UmbelResize => umbel::resize(session, command).await,
         Id::UmbelClear => umbel::clear(session, command).await,
-        Id::UmbelList => umbel::list(session),
+        Id::UmbelList => umbel::list(session).await,
         Id::UmbelHelp => umbel::help(session),
         Id::UmbelStats => umbel::stats(session, command).await,
         Id::UmbelPeerHello

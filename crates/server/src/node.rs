@@ -228,12 +228,19 @@ impl Node {
     }
 
     /// How many keys a filter holds, here and on other nodes.
-    pub async fn counts_of(&self, filter: &Handle) -> umbel_core::Result<umbel_core::fold::Counts> {
-        if self.engine.is_clustered() {
-            return self.engine.counts(filter).await;
+    pub async fn counts_of(&self, filter: &Arc<Handle>) -> umbel_core::Result<umbel_core::fold::Counts> {
+        self.engine.counts(filter).await
+    }
+
+    /// How many keys each of these filters holds. Those that live in one slot are here, as of what was read of the log; for the others
+    /// all nodes are asked.
+    pub(crate) async fn items_of(&self, filters: &[Arc<Handle>]) -> umbel_core::Result<Vec<u64>> {
+        let mut items = Vec::with_capacity(filters.len());
+        for filter in filters {
+            let is_here = !self.engine.is_clustered() || filter.slots().count() == 1;
+            items.push(if is_here { filter.items() } else { self.engine.counts(filter).await?.items });
         }
-        let (items, held, removed) = (filter.items(), filter.held(), filter.removed());
-        Ok(umbel_core::fold::Counts { items, held, removed })
+        Ok(items)
     }
 
     /// Ends the server because it cannot go on.

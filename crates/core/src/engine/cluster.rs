@@ -79,8 +79,8 @@ pub trait Cluster: Debug + Send + Sync + 'static {
     /// of nobody, and the call fails.
     async fn reach(&self, partition: u32, position: Position) -> Result<()>;
 
-    /// What the other nodes, as first hosts, hold of a filter.
-    async fn counts(&self, filter: u64) -> Result<Counts>;
+    /// What the first hosts of partitions hold of a filter, one by one.
+    async fn counts(&self, filter: u64, partitions: &[u32]) -> Result<Vec<Counts>>;
 }
 
 /// What other nodes ask of this one.
@@ -115,16 +115,6 @@ impl Engine {
     pub async fn reach_for_peer(&self, partition: u32, position: Position) -> Result<()> {
         self.shared.reach_here(partition, position).await
     }
-
-    /// What the slots of which this node is the first host hold of a filter.
-    pub async fn counts_for_peer(&self, filter: u64) -> Result<Counts> {
-        Ok(self
-            .shared
-            .directory
-            .numbered(filter)
-            .map(|handle| self.shared.counts_here(&handle))
-            .unwrap_or_default())
-    }
 }
 
 /// What a door asks.
@@ -147,15 +137,6 @@ impl Engine {
         }
         self.shared.prove_catalog().await?;
         Ok(self.filter(name))
-    }
-
-    /// How many keys a filter holds on all nodes.
-    pub async fn counts(&self, filter: &Handle) -> Result<Counts> {
-        let Some(cluster) = &self.shared.cluster else {
-            return Ok(Counts { items: filter.items(), held: filter.held(), removed: filter.removed() });
-        };
-        let (here, there) = (self.shared.counts_here(filter), cluster.counts(filter.id()).await?);
-        Ok(here.and(there))
     }
 
     /// Whether there are other nodes.
@@ -220,11 +201,7 @@ impl Shared {
             self.reach_here(*partition, after.position(*partition)).await
         }))
         .await?;
-        if self.directory.numbered(filter).is_none() {
-            self.prove_catalog().await?;
-        }
-        let gone = || Error::Invalid(format!("there is no filter {filter:x}"));
-        let handle = self.directory.numbered(filter).ok_or_else(gone)?;
+        let handle = self.prove_filter(filter).await?;
         let fits =
             |(partition, key): &(u32, Fingerprint)| self.lane(handle.slot(*key)).partition == *partition;
         if keys.iter().all(fits) {
@@ -245,11 +222,6 @@ impl Shared {
             "partition {partition} is not at {position} yet, but at {}",
             lane.applied()
         )))
-    }
-
-    fn counts_here(&self, filter: &Handle) -> Counts {
-        let first = filter.slots().filter(|slot| self.is_first(self.lane(*slot).partition));
-        first.map(|slot| filter.counts_of(slot)).fold(Counts::default(), Counts::and)
     }
 
     /// What of a filter's memory this node has to have.

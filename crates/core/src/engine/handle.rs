@@ -289,11 +289,6 @@ impl Handle {
         u64::try_from(all).unwrap_or(u64::MAX)
     }
 
-    /// What one slot holds of it.
-    pub(super) fn counts_of(&self, slot: u16) -> Counts {
-        self.shard(slot).map(Place::counts).unwrap_or_default()
-    }
-
     /// Whether it remembers its newest keys only, in other filters.
     pub fn is_window(&self) -> bool {
         self.windowed

@@ -161,12 +161,11 @@ impl Cluster for Seat {
         Ok(())
     }
 
-    async fn counts(&self, filter: u64) -> Result<Counts> {
-        let mut all = Counts::default();
-        for node in (0..NODES).filter(|node| *node != self.me) {
-            if let Ok(engine) = self.town.engine(node) {
-                all = all.and(engine.counts_for_peer(filter).await?);
-            }
+    async fn counts(&self, filter: u64, partitions: &[u32]) -> Result<Vec<Counts>> {
+        let mut all = Vec::new();
+        for partition in partitions {
+            let first = self.town.engine(self.first(*partition))?;
+            all.extend(first.counts_for_peer(filter, &[*partition]).await?);
         }
         Ok(all)
     }
@@ -309,6 +308,43 @@ fn a_node_without_a_lease_acknowledges_nothing() {
         world.town.learn(0);
         world.engine(0).add(&filter, &own).await.unwrap();
         assert_eq!(absent(&world.engine(2), "seen", &own).await, 0);
+    });
+}
+
+#[test]
+fn counts_are_whole_or_an_error_while_hosts_change() {
+    run(async {
+        let world = World::new(3).await;
+        let filter = world.engine(0).create(everywhere("seen", Spec::counting(10_000, 0.001))).await.unwrap();
+        world.engine(0).add(&filter, &keys(0..3000)).await.unwrap();
+        let count = async |node: usize| {
+            let engine = world.engine(node);
+            let filter = engine.find("seen").await.unwrap().unwrap();
+            engine.counts(&filter).await
+        };
+        for step in 0..20 {
+            // One node takes a partition over and knows it alone, or all but one do. Nobody is first then.
+            let (partition, to) = (step % PARTITIONS, (step as usize * 7 + 1) % NODES);
+            world.engine(to).host(partition).await.unwrap();
+            world.town.move_to(partition, to);
+            (0..NODES).filter(|node| (*node == to) == (step % 2 == 0)).for_each(|node| world.town.learn(node));
+            for node in 0..NODES {
+                assert_eq!(count(node).await.unwrap().held, 3000, "step {step} at {node}");
+            }
+            if step % 3 == 0 {
+                world.everybody_learns();
+            }
+        }
+        // A partition without a host is no reason to count less.
+        world.everybody_learns();
+        let first = lock(&world.town.table).first[1];
+        world.town.engines.write().unwrap()[first] = None;
+        let asked = (first + 1) % NODES;
+        assert!(matches!(count(asked).await, Err(Error::Retry(_))), "{:?}", count(asked).await);
+        // Nor is one that its host has just let go of.
+        world.start(first).await.unwrap();
+        let told = count(asked).await;
+        assert!(matches!(told, Err(Error::Moved(_))), "{told:?}");
     });
 }
 

@@ -78,7 +78,10 @@ pub(super) async fn list(caller: Caller, page: Result<Query<Page>, QueryFault>) 
     });
     let found: Vec<_> = shown.by_ref().take(limit).collect();
     let next = shown.next().and(found.last()).map(|(name, _)| name.clone());
-    let described: Vec<Value> = found.iter().map(|(_, filter)| description(&caller, filter)).collect();
+    let filters: Vec<_> = found.iter().map(|(_, filter)| Arc::clone(filter)).collect();
+    let items = caller.node.items_of(&filters).await?;
+    let described = filters.iter().zip(items).map(|(filter, items)| with_items(&caller, filter, items));
+    let described: Vec<Value> = described.collect();
     Ok(Json(json!({ "filters": described, "next": next })))
 }
 
@@ -139,11 +142,8 @@ pub(super) fn escaped(name: &str) -> String {
 /// `GET /v1/filters/{name}`
 pub(super) async fn describe(caller: Caller, Path(name): Path<String>) -> Reply {
     let filter = caller.filter(Id::UmbelStats, &name).await?;
-    let mut described = description(&caller, &filter);
-    if caller.node.cluster.is_some() {
-        described["items"] = caller.node.counts_of(&filter).await?.items.into();
-    }
-    Ok(Json(described))
+    let items = caller.node.counts_of(&filter).await?.items;
+    Ok(Json(with_items(&caller, &filter, items)))
 }
 
 /// `DELETE /v1/filters/{name}`
@@ -159,10 +159,10 @@ pub(super) async fn resize(caller: Caller, Path(name): Path<String>, request: Re
     let size: Size = super::json(request).await?;
     let spec = filter.definition().spec;
     let (capacity, error) = (size.capacity.unwrap_or(spec.capacity), size.error.unwrap_or(spec.error));
-    if filter.items() > capacity {
+    let items = caller.node.counts_of(&filter).await?.items;
+    if items > capacity {
         return Err(Fault::conflict(format!(
-            "the filter holds {} items: a capacity of {capacity} is too small",
-            filter.items()
+            "the filter holds {items} items: a capacity of {capacity} is too small"
         )));
     }
     let resized = Arc::clone(&filter);
@@ -194,6 +194,13 @@ pub(super) async fn clear(caller: Caller, Path(name): Path<String>) -> Reply {
 
 fn name(filter: &Handle) -> String {
     String::from_utf8_lossy(&key_of(&filter.definition().name)).into_owned()
+}
+
+/// A description with the items of all nodes.
+fn with_items(caller: &Caller, filter: &Handle, items: u64) -> Value {
+    let mut described = description(caller, filter);
+    described["items"] = items.into();
+    described
 }
 
 fn description(caller: &Caller, filter: &Handle) -> Value {

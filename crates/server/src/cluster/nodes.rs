@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use umbel_core::clock::Clock;
-use umbel_core::cluster::{Membership, Record, View};
+use umbel_core::cluster::{Membership, View};
 use umbel_core::engine::{Answer, Applied, Cluster, Engine, Role, Token};
 use umbel_core::fold::Counts;
 use umbel_core::{Error, Position, Result};
@@ -428,34 +428,20 @@ impl Cluster for Nodes {
         }
     }
 
-    async fn counts(&self, filter: u64) -> Result<Counts> {
-        let end = self.clock.now() + PATIENCE;
-        loop {
-            let mut changes = self.membership.changes();
-            let view = self.membership.view();
-            // One that serves nothing is just coming.
-            let is_other = |node: &&Record| node.name != self.membership.name() && !node.serves.is_empty();
-            let others = view.nodes().iter().filter(is_other);
-            let peers: Vec<Arc<Peer>> = others.map(|node| self.peers.of(node, &view)).collect();
-            let payload = filter.to_le_bytes();
-            let asked =
-                peers.iter().map(|peer| self.ask(peer, Errand::Lookup, "COUNTS", &payload, wire::counts));
-            let (mut all, mut why) = (Counts::default(), None);
-            for counts in join_all(asked).await {
-                match counts {
-                    Ok(counts) => {
-                        all.items += counts.items;
-                        all.held += counts.held;
-                        all.removed += counts.removed;
-                    }
-                    Err(failure) => why = Some(self.may_repeat(failure, Repeat::Always)?),
+    async fn counts(&self, filter: u64, partitions: &[u32]) -> Result<Vec<Counts>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let asked = picked(partitions, &numbers);
+            let outcome = match &place {
+                Place::Here(engine) => {
+                    engine.counts_for_peer(filter, &asked).await.map_err(Failure::Refused)
                 }
-            }
-            match why {
-                None => return Ok(all),
-                Some(why) if self.clock.now() >= end => return Err(Error::Retry(why)),
-                Some(_) => self.wait(&mut changes).await,
-            }
-        }
+                Place::There(peer) => {
+                    let payload = wire::put_count(filter, &asked);
+                    self.ask(peer, Errand::Read, "COUNTS", &payload, wire::counts).await
+                }
+            };
+            (numbers, outcome)
+        };
+        self.everywhere(partitions.len(), |number| partitions[number], true, Repeat::Always, send).await
     }
 }

@@ -5,7 +5,7 @@
 //! ASK     filter u64, after: [partition u32, position 16], keys    --> a byte for each key
 //! VERIFY  filter u64, keys: [partition u32, fingerprint 16]        --> a u64 for each key
 //! REACH   partition u32, position 16                               --> nothing
-//! COUNTS  filter u64                                               --> items, held, removed: u64 each
+//! COUNTS  filter u64, partitions: [u32]                            --> items, held, removed: u64 each, for each partition
 //!
 //! answers: how many u32, then two bits for each key: 0 false, 1 true, 2 not taken
 //! ```
@@ -88,7 +88,7 @@ impl<'a> Message<'a> {
     }
 }
 
-fn put_count(out: &mut Vec<u8>, count: usize) {
+fn put_length(out: &mut Vec<u8>, count: usize) {
     out.extend((count as u32).to_le_bytes());
 }
 
@@ -97,17 +97,17 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    put_count(out, end);
+    put_length(out, end);
     out.extend_from_slice(&text.as_bytes()[..end]);
 }
 
 /// Entries to be appended.
 pub(crate) fn put_entries<'e>(entries: impl ExactSizeIterator<Item = &'e (u32, Bytes)>) -> Vec<u8> {
     let mut out = Vec::new();
-    put_count(&mut out, entries.len());
+    put_length(&mut out, entries.len());
     for (partition, entry) in entries {
         out.extend(partition.to_le_bytes());
-        put_count(&mut out, entry.len());
+        put_length(&mut out, entry.len());
         out.extend_from_slice(entry);
     }
     out
@@ -128,10 +128,10 @@ pub(crate) fn entries(bytes: &[u8]) -> Result<Vec<(u32, Bytes)>> {
 /// What came of entries.
 pub(crate) fn put_applied(all: &[Applied]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_count(&mut out, all.len());
+    put_length(&mut out, all.len());
     for Applied { position, answers, full, refused } in all {
         out.extend(position.to_bytes());
-        put_count(&mut out, answers.len());
+        put_length(&mut out, answers.len());
         for four in answers.chunks(4) {
             let bits = four.iter().enumerate().map(|(place, answer)| {
                 let code = answer.map_or(2, u8::from);
@@ -177,7 +177,7 @@ const KEY_BYTES: usize = 20;
 
 fn put_keys<'k>(out: &mut Vec<u8>, keys: impl ExactSizeIterator<Item = &'k Key>) {
     out.reserve(4 + keys.len() * KEY_BYTES);
-    put_count(out, keys.len());
+    put_length(out, keys.len());
     for (partition, key) in keys {
         out.extend(partition.to_le_bytes());
         out.extend(key.to_bytes());
@@ -197,7 +197,7 @@ pub(crate) fn put_question<'k>(
     keys: impl ExactSizeIterator<Item = &'k Key>,
 ) -> Vec<u8> {
     let mut out = filter.to_le_bytes().to_vec();
-    put_count(&mut out, after.positions().count());
+    put_length(&mut out, after.positions().count());
     for (partition, position) in after.positions() {
         out.extend(partition.to_le_bytes());
         out.extend(position.to_bytes());
@@ -275,19 +275,31 @@ pub(crate) fn reach(bytes: &[u8]) -> Result<(u32, Position)> {
     message.end(place)
 }
 
-pub(crate) fn number(bytes: &[u8]) -> Result<u64> {
-    bytes.try_into().map(u64::from_le_bytes).map_err(|_| cut())
+/// A question what partitions hold of a filter.
+pub(crate) fn put_count(filter: u64, partitions: &[u32]) -> Vec<u8> {
+    let mut out = filter.to_le_bytes().to_vec();
+    put_length(&mut out, partitions.len());
+    out.extend(partitions.iter().flat_map(|partition| partition.to_le_bytes()));
+    out
 }
 
-pub(crate) fn put_counts(counts: Counts) -> Vec<u8> {
-    put_numbers(&[counts.items, counts.held, counts.removed])
+pub(crate) fn count(bytes: &[u8]) -> Result<(u64, Vec<u32>)> {
+    let mut message = Message(bytes);
+    let filter = message.u64()?;
+    let partitions = (0..message.count(4)?).map(|_| message.u32()).collect::<Result<_>>()?;
+    message.end((filter, partitions))
 }
 
-pub(crate) fn counts(bytes: &[u8]) -> Result<Counts> {
-    match numbers(bytes)?[..] {
-        [items, held, removed] => Ok(Counts { items, held, removed }),
-        _ => Err(cut()),
-    }
+pub(crate) fn put_counts(all: &[Counts]) -> Vec<u8> {
+    let numbers = all.iter().flat_map(|counts| [counts.items, counts.held, counts.removed]);
+    numbers.flat_map(u64::to_le_bytes).collect()
+}
+
+pub(crate) fn counts(bytes: &[u8]) -> Result<Vec<Counts>> {
+    let numbers = numbers(bytes)?;
+    let (all, rest) = numbers.as_chunks::<3>();
+    let counts = |[items, held, removed]: &[u64; 3]| Counts { items: *items, held: *held, removed: *removed };
+    if rest.is_empty() { Ok(all.iter().map(counts).collect()) } else { Err(cut()) }
 }
 
 /// An error as a line, its kind first.
@@ -357,9 +369,9 @@ mod tests {
         assert_eq!(numbers(&put_numbers(&[1, u64::MAX])).unwrap(), [1, u64::MAX]);
         let position = Position::from_number(5);
         assert_eq!(reach(&put_reach(1, position)).unwrap(), (1, position));
-        let told = Counts { items: 1, held: 2, removed: 3 };
-        assert_eq!(counts(&put_counts(told)).unwrap(), told);
-        assert_eq!(number(&7_u64.to_le_bytes()).unwrap(), 7);
+        let told = [Counts { items: 1, held: 2, removed: 3 }, Counts { items: 4, held: 5, removed: u64::MAX }];
+        assert_eq!(counts(&put_counts(&told)).unwrap(), told);
+        assert_eq!(count(&put_count(7, &[1, u32::MAX])).unwrap(), (7, vec![1, u32::MAX]));
         assert_eq!(frame(&[b"REACH", b"x"]), b"*3\r\n$10\r\nUMBEL.PEER\r\n$5\r\nREACH\r\n$1\r\nx\r\n");
     }
 
@@ -387,6 +399,7 @@ mod tests {
         assert!(entries(&many).is_err() && applied(&many).is_err());
         assert!(question(&[&[0; 8][..], &many].concat()).is_err());
         assert!(verify(&[&[0; 8][..], &many].concat()).is_err());
+        assert!(count(&[&[0; 8][..], &many].concat()).is_err());
         assert!(applied(&[&1_u32.to_le_bytes()[..], &[0; 16], &many, &[0]].concat()).is_err());
     }
 
@@ -394,7 +407,7 @@ mod tests {
         #[test]
         fn nothing_that_comes_does_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = (entries(&bytes), applied(&bytes), question(&bytes), answers(&bytes), verify(&bytes));
-            let _ = (numbers(&bytes), reach(&bytes), number(&bytes), counts(&bytes));
+            let _ = (numbers(&bytes), reach(&bytes), count(&bytes), counts(&bytes));
             let _ = error(&String::from_utf8_lossy(&bytes));
         }
     }

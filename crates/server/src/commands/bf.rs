@@ -272,10 +272,7 @@ fn layers(filter: &Handle) -> u64 {
 }
 
 /// How many items were new to a filter, here and on other nodes.
-async fn items(session: &Session, filter: &Handle) -> Outcome<u64> {
-    if session.node.cluster.is_none() {
-        return Ok(filter.items());
-    }
+async fn items(session: &Session, filter: &Arc<Handle>) -> Outcome<u64> {
     Ok(session.node.counts_of(filter).await?.items)
 }
 

@@ -55,7 +55,10 @@ async fn answer(id: Id, session: &Session, message: &[u8]) -> Result<Vec<u8>> {
             engine.reach_for_peer(partition, position).await?;
             Ok(Vec::new())
         }
-        _ => Ok(wire::put_counts(engine.counts_for_peer(wire::number(message)?).await?)),
+        _ => {
+            let (filter, partitions) = wire::count(message)?;
+            Ok(wire::put_counts(&engine.counts_for_peer(filter, &partitions).await?))
+        }
     }
 }
 

@@ -248,10 +248,7 @@ pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outco
             return Err("ERR unknown option; UMBEL.RESIZE takes CAPACITY and ERROR".into());
         }
     }
-    let items = match session.node.cluster {
-        Some(_) => session.node.counts_of(&filter).await?.items,
-        None => filter.items(),
-    };
+    let items = session.node.counts_of(&filter).await?.items;
     if items > capacity {
         return Err(
             format!("ERR the filter holds {items} items: a capacity of {capacity} is too small").into()
@@ -317,10 +314,11 @@ pub(super) async fn stats(session: &mut Session, command: Command<'_>) -> Outcom
 }
 
 /// `UMBEL.LIST`
-pub(super) fn list(session: &mut Session) -> Outcome {
+pub(super) async fn list(session: &mut Session) -> Outcome {
     let filters = session.node.engine.filters();
+    let items = session.node.items_of(&filters).await?;
     session.reply.array(filters.len());
-    for filter in filters {
+    for (filter, items) in filters.into_iter().zip(items) {
         let definition = filter.definition();
         session.reply.map(8);
         session.reply.simple("name");
@@ -336,7 +334,7 @@ pub(super) fn list(session: &mut Session) -> Outcome {
         session.reply.simple("error");
         session.reply.double(definition.spec.error);
         for (name, value) in
-            [("capacity", definition.spec.capacity), ("items", filter.items()), ("bytes", filter.bytes())]
+            [("capacity", definition.spec.capacity), ("items", items), ("bytes", filter.bytes())]
         {
             session.reply.simple(name);
             session.reply.count(value);
