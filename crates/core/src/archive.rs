@@ -24,7 +24,7 @@ mod writer;
 pub use footer::MAGIC;
 pub(crate) use footer::VERSION;
 pub use inspect::{RunReport, SectionReport, describe, inspect};
-pub use merge::{NetScan, merge, merged};
+pub use merge::{NetScan, merge, merged, merged_after};
 pub use run::Run;
 pub use scan::Scan;
 pub use writer::RunWriter;

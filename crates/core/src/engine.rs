@@ -58,6 +58,7 @@ use crate::{Error, Position, Result};
 pub use cluster::{Cluster, Role};
 pub use dump::{Loader, is_dump};
 pub use feed::Changes;
+pub use gather::{BlocksFrom, LayerShape, PartOf, Shape};
 use handle::Directory;
 pub use handle::{Answer, Handle};
 pub use inspect::{BlobReport, StoredReport, inspect};

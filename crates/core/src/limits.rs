@@ -30,6 +30,8 @@ pub const WINDOW_MILLIS_MAX: u64 = 100 * 366 * 24 * 3600 * 1000;
 pub const DUMP_CHUNK_BYTES_MAX: usize = 4 << 20;
 /// Largest header of a dump: enough for all shards of a filter with the most layers.
 pub const DUMP_HEADER_BYTES_MAX: usize = 64 << 20;
+/// Most keys that a node is told at once of a filter's part on another node.
+pub const KEYS_PAGE_MAX: usize = 64 << 10;
 /// Most sessions that a slot remembers.
 pub const SESSIONS_MAX: usize = 4096;
 /// Most bytes of answers that a slot remembers for its sessions.

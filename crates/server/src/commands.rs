@@ -90,9 +90,6 @@ const SHOWN_BYTES: usize = 128;
 
 /// Runs a command that is known, permitted and has as many words as it takes.
 pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
-    if session.node.cluster.is_some() {
-        check_on_cluster(id)?;
-    }
     match id {
         Id::BfAdd | Id::BfMadd => bf::add(session, command).await,
         Id::BfInsert => bf::insert(session, command).await,
@@ -125,7 +122,10 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         | Id::UmbelPeerAsk
         | Id::UmbelPeerVerify
         | Id::UmbelPeerReach
-        | Id::UmbelPeerCounts => peer::run(id, session, command).await,
+        | Id::UmbelPeerCounts
+        | Id::UmbelPeerKeys
+        | Id::UmbelPeerShapes
+        | Id::UmbelPeerBlocks => peer::run(id, session, command).await,
         Id::UmbelNodeList | Id::UmbelNodeDrain | Id::UmbelNodeUndrain => {
             peer::node(id, session, command).await
         }
@@ -235,24 +235,6 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         | Id::Slowlog
         | Id::UmbelNode
         | Id::UmbelPeer => Err(unknown_subcommand(id.row(), command)),
-    }
-}
-
-/// Says what cannot be done where other nodes have parts of filters.
-fn check_on_cluster(id: Id) -> Outcome {
-    match id {
-        Id::BfScandump
-        | Id::CfScandump
-        | Id::BfLoadchunk
-        | Id::CfLoadchunk
-        | Id::Dump
-        | Id::Restore
-        | Id::UmbelExport
-        | Id::UmbelImport
-        | Id::UmbelMerge => {
-            Err(format!("ERR {} does not work on a cluster yet", id.row().name.to_uppercase()).into())
-        }
-        _ => Ok(()),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use umbel_core::{Error, Result};
 
 use crate::commands::{Outcome, Refusal};
 use crate::node::Node;
@@ -48,11 +49,22 @@ fn yield_to_others() {
 pub(crate) async fn beside<T, F>(node: &Arc<Node>, work: impl FnOnce(Arc<Node>) -> F) -> Outcome<T>
 where
     T: Send + 'static,
-    F: Future<Output = umbel_core::Result<T>> + Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
 {
     let Some(runtime) = &node.work.0 else { return Err("ERR the server is ending".into()) };
     match runtime.spawn(work(Arc::clone(node))).await {
         Ok(outcome) => Ok(outcome?),
         Err(error) => Err(Refusal::from(format!("ERR it was given up: {error}"))),
     }
+}
+
+/// The same for another node, which is told what kind of error it is.
+pub(crate) async fn apart<T, F>(node: &Arc<Node>, work: impl FnOnce(Arc<Node>) -> F) -> Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let ends = || Error::Retry("the server is ending".into());
+    let runtime = node.work.0.as_ref().ok_or_else(ends)?;
+    runtime.spawn(work(Arc::clone(node))).await.unwrap_or_else(|_| Err(ends()))
 }

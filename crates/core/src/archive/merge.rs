@@ -43,11 +43,20 @@ pub async fn merge(
 /// The runs may come in any order, but each once. Nets of 0 are left out; in sections without counts all are
 /// 1.
 pub fn merged(inputs: &[Run], filter: u64) -> Result<NetScan> {
+    merged_after(inputs, filter, None)
+}
+
+/// The same for those behind a fingerprint. What comes before it is not read.
+pub fn merged_after(inputs: &[Run], filter: u64, after: Option<Fingerprint>) -> Result<NetScan> {
     check_number(inputs)?;
     let planned = plan(inputs, |_, other| other == filter)?.pop();
     let counted = planned.as_ref().is_some_and(|section| section.counted);
     let sources = planned.map_or(Vec::new(), |section| section.inputs);
-    Ok(NetScan { merging: Merging::new(sources.iter().map(|at| &inputs[*at]), filter), counted })
+    let cursors = sources.iter().map(|at| match after {
+        None => Cursor::new(&inputs[*at], filter),
+        Some(after) => Cursor::after(&inputs[*at], filter, after),
+    });
+    Ok(NetScan { merging: Merging::of(cursors.collect()), counted, after })
 }
 
 /// The fingerprints of one filter in several runs. [`merged`] gives it.
@@ -55,13 +64,18 @@ pub fn merged(inputs: &[Run], filter: u64) -> Result<NetScan> {
 pub struct NetScan {
     merging: Merging<Tally>,
     counted: bool,
+    after: Option<Fingerprint>,
 }
 
 impl NetScan {
-    /// The next fingerprints with their nets, or nothing at the end.
+    /// The next fingerprints with their nets, which may be none, or nothing at the end.
     pub async fn next(&mut self) -> Result<Option<&[Tally]>> {
-        let Some(tallies) = self.merging.next().await? else { return Ok(None) };
-        if !self.counted {
+        let Self { merging, counted, after } = self;
+        let Some(tallies) = merging.next().await? else { return Ok(None) };
+        if let Some(after) = after {
+            tallies.retain(|tally| tally.key > *after);
+        }
+        if !*counted {
             tallies.iter_mut().for_each(|tally| tally.net = 1);
         }
         Ok(Some(tallies))
@@ -158,7 +172,10 @@ struct Merging<R> {
 
 impl<R: Record> Merging<R> {
     fn new<'a>(runs: impl Iterator<Item = &'a Run>, filter: u64) -> Self {
-        let cursors: Vec<_> = runs.map(|run| Cursor::new(run, filter)).collect();
+        Self::of(runs.map(|run| Cursor::new(run, filter)).collect())
+    }
+
+    fn of(cursors: Vec<Cursor>) -> Self {
         let lanes = cursors.iter().map(|_| Lane::default()).collect();
         Self { cursors, lanes, out: Vec::new() }
     }

@@ -3,7 +3,7 @@
 use umbel_filter::Fingerprint;
 
 use super::footer::Section;
-use super::page::{PAGE_BYTES, Record};
+use super::page::{PAGE_BYTES, Record, page_for};
 use super::{Run, Tally};
 use crate::{Error, Result};
 
@@ -56,6 +56,14 @@ pub(super) struct Cursor {
 impl Cursor {
     pub(super) fn new(run: &Run, filter: u64) -> Self {
         Self { run: run.clone(), section: run.contents().section(filter).cloned(), page: 0, last: None }
+    }
+
+    /// The same, without the pages whose records all come before a key, or with it.
+    pub(super) fn after(run: &Run, filter: u64, key: Fingerprint) -> Self {
+        let cursor = Self::new(run, filter);
+        let section = cursor.section.as_ref();
+        let page = section.map_or(0, |section| page_for(run.contents().index_of(section), key).start);
+        Self { page, ..cursor }
     }
 
     pub(super) fn counted(&self) -> bool {

@@ -23,6 +23,7 @@ use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
 use umbel_filter::Fingerprint;
 
+use super::gather::{BlocksFrom, PartOf, Shape};
 use super::handle::{Answer, Handle};
 use super::part::Applied;
 use super::requests::Token;
@@ -81,6 +82,17 @@ pub trait Cluster: Debug + Send + Sync + 'static {
 
     /// What the first hosts of partitions hold of a filter, one by one.
     async fn counts(&self, filter: u64, partitions: &[u32]) -> Result<Vec<Counts>>;
+
+    /// The keys of a part of a filter that keeps its keys, with how often each is there: those behind a key, in order, at most
+    /// [`KEYS_PAGE_MAX`](crate::limits::KEYS_PAGE_MAX). Fewer are the last ones.
+    async fn keys(&self, part: PartOf, after: Option<Fingerprint>) -> Result<Vec<(Fingerprint, u32)>>;
+
+    /// What arrays parts of filters have, in the same order; with their digests, or 0 in place of these.
+    async fn shapes(&self, parts: &[PartOf], digested: bool) -> Result<Vec<Shape>>;
+
+    /// Whole blocks of an array of a part, from a place on, as many as fit into so many bytes. An error if the filter has another
+    /// generation than it is asked for.
+    async fn blocks(&self, part: PartOf, from: BlocksFrom, bytes_max: usize) -> Result<Bytes>;
 }
 
 /// What other nodes ask of this one.

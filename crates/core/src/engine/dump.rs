@@ -9,6 +9,8 @@ use bytes::Bytes;
 use umbel_filter::{Filter, Spec};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::cluster::Cluster;
+use super::gather::{BlocksFrom, Shape};
 use super::handle::Handle;
 use super::requests::{NewFilter, Sharding, check_has_array, gone};
 use super::transfer::Content;
@@ -42,22 +44,15 @@ impl Engine {
     ///
     /// Adds may go on meanwhile: what was added before the dump began is in it. When the filter changes its size, begin anew.
     pub async fn dump(&self, filter: &Arc<Handle>, cursor: u64) -> Result<(u64, Bytes)> {
-        let shared = &self.shared;
+        check_has_array(&filter.definition())?;
+        let arrays = self.shared.arrays_to_dump(filter, cursor == 0).await?;
         let definition = filter.definition();
-        check_has_array(&definition)?;
-        if cursor == 0 && filter.is_behind() {
-            // All shards of a dump are of one generation.
-            let _one_at_a_time = filter.growing.lock().await;
-            shared.build(filter).await?;
-        }
-        shared.load(filter).await?;
-        let definition = filter.definition();
-        let shards = filter.slots().map(|slot| filter.projection(slot).ok_or_else(|| gone(filter)));
-        let shards = shards.collect::<Result<Vec<Arc<Projection>>>>()?;
         if cursor == 0 {
-            return Ok((HEADER, header(&definition, &shards)?));
+            return Ok((HEADER, header(&definition, arrays.shapes())?));
         }
-        let shape = shape(definition.generation, shards.iter().flat_map(|shard| shard.filters()));
+        let outlines =
+            arrays.shapes().iter().flat_map(|shard| &shard.layers).map(|layer| layer.outline.len());
+        let shape = shape(definition.generation, outlines);
         if cursor != HEADER && cursor >> PLACE_BITS != shape {
             return Err(Error::Invalid(format!(
                 "the filter {} changed its size since the dump began: begin anew",
@@ -65,7 +60,12 @@ impl Engine {
             )));
         }
         let start = (cursor & PLACE).saturating_sub(HEADER);
-        let bytes = chunk(&shards, start, &definition.name)?;
+        let bytes = match &arrays {
+            Dumped::Here(_, shards) => chunk(shards, start, &definition.name)?,
+            Dumped::There(cluster, shapes) => {
+                self.shared.chunk_in_nodes(&**cluster, filter, shapes, start).await?
+            }
+        };
         if bytes.is_empty() {
             return Ok((0, Bytes::new()));
         }
@@ -96,21 +96,90 @@ impl Engine {
     }
 }
 
-/// Which size of a filter it is, modulo 256: any next generation, layer or link makes it another.
-fn shape<'a>(generation: u32, layers: impl Iterator<Item = &'a Filter>) -> u64 {
-    let parts = layers.map(|layer| layer.outline().len().saturating_sub(OUTLINE_BYTES) / PART_BYTES);
+/// What is dumped: arrays of this engine, or of several nodes.
+enum Dumped {
+    Here(Vec<Shape>, Vec<Arc<Projection>>),
+    There(Arc<dyn Cluster>, Vec<Shape>),
+}
+
+impl Dumped {
+    fn shapes(&self) -> &[Shape] {
+        match self {
+            Self::Here(shapes, _) | Self::There(_, shapes) => shapes,
+        }
+    }
+}
+
+impl Shared {
+    /// The arrays of a filter, all of one generation.
+    async fn arrays_to_dump(&self, filter: &Arc<Handle>, begins: bool) -> Result<Dumped> {
+        if let Some(cluster) = &self.cluster {
+            let shapes = self.shapes_in_nodes(&**cluster, filter, false).await?;
+            let definition = filter.definition();
+            if shapes.iter().any(|shape| shape.generation != definition.generation) {
+                // Each node builds what it is the first host of, and is not waited for.
+                return Err(Error::Retry(format!("the filter {} changes its size now", definition.name)));
+            }
+            return Ok(Dumped::There(Arc::clone(cluster), shapes));
+        }
+        if begins && filter.is_behind() {
+            let _one_at_a_time = filter.growing.lock().await;
+            self.build(filter).await?;
+        }
+        self.load(filter).await?;
+        let shards = filter.slots().map(|slot| filter.projection(slot).ok_or_else(|| gone(filter)));
+        let shards = shards.collect::<Result<Vec<Arc<Projection>>>>()?;
+        Ok(Dumped::Here(shards.iter().map(|shard| Shape::of(shard, false)).collect(), shards))
+    }
+
+    /// Whole blocks from a place on, as many as fit into a chunk, from the nodes that have them.
+    async fn chunk_in_nodes(
+        &self,
+        cluster: &dyn Cluster,
+        filter: &Handle,
+        shapes: &[Shape],
+        start: u64,
+    ) -> Result<Vec<u8>> {
+        let (mut at, mut bytes) = (0, Vec::new());
+        for (slot, shape) in filter.slots().zip(shapes) {
+            for (layer, array) in (0..).zip(&shape.layers) {
+                let end = at + array.bytes;
+                let mut place = start + bytes.len() as u64;
+                while (at..end).contains(&place) {
+                    let from = BlocksFrom { generation: shape.generation, layer, offset: place - at };
+                    let most = DUMP_CHUNK_BYTES_MAX - SUM_BYTES - bytes.len();
+                    let blocks = self.blocks_in_nodes(cluster, (filter, slot), from, most).await?;
+                    if blocks.is_empty() {
+                        return Ok(bytes);
+                    }
+                    bytes.extend_from_slice(&blocks);
+                    place += blocks.len() as u64;
+                }
+                at = end;
+            }
+        }
+        if at < start {
+            let name = &filter.definition().name;
+            return Err(Error::Invalid(format!("no chunk of {name} ends where this cursor says")));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Which size of a filter it is, modulo 256: any next generation, layer or link makes it another. Outlines tell by their lengths.
+fn shape(generation: u32, outlines: impl Iterator<Item = usize>) -> u64 {
+    let parts = outlines.map(|bytes| bytes.saturating_sub(OUTLINE_BYTES) / PART_BYTES);
     (u64::from(generation) + parts.sum::<usize>() as u64) % 256
 }
 
-fn header(definition: &Definition, shards: &[Arc<Projection>]) -> Result<Bytes> {
+fn header(definition: &Definition, shards: &[Shape]) -> Result<Bytes> {
     let mut out = Vec::from(MAGIC);
     out.extend(VERSION.to_le_bytes());
     out.extend([0; 2]);
     put_bytes(&mut out, &definition.encode()?);
     put_list(&mut out, shards, |out, shard| {
-        out.extend(shard.items().to_le_bytes());
-        let outlines: Vec<Vec<u8>> = shard.filters().map(Filter::outline).collect();
-        put_list(out, &outlines, |out, outline| put_bytes(out, outline));
+        out.extend(shard.items.to_le_bytes());
+        put_list(out, &shard.layers, |out, layer| put_bytes(out, &layer.outline));
     });
     seal(&mut out);
     if out.len() > DUMP_HEADER_BYTES_MAX {
@@ -203,7 +272,7 @@ impl Loader {
         }
         let layers = || contents.iter().flat_map(|content| &content.layers);
         let seen = vec![false; layers().map(Filter::blocks).sum()];
-        let shape = shape(definition.generation, layers());
+        let shape = shape(definition.generation, layers().map(|layer| layer.outline().len()));
         Ok(Self { definition, seen, shape, contents, memory })
     }
 

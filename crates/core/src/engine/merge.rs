@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use umbel_filter::{Filter, Fingerprint, Kind};
+use umbel_filter::{Fingerprint, Kind};
 
 use super::handle::Handle;
-use super::requests::gone;
 use super::{Engine, Shared};
 use crate::{Error, Result};
 
@@ -105,11 +104,10 @@ impl Shared {
         if ours.spec.kind != Kind::Bloom || theirs.spec.kind != Kind::Bloom {
             return refuse("it did not keep its keys, and counters cannot be joined without them");
         }
-        self.load(into).await?;
-        self.load(from).await?;
-        for (ours, theirs) in layers(into, from)? {
-            let same_shape = ours.len() == theirs.len()
-                && ours.iter().zip(&theirs).all(|(ours, theirs)| {
+        for (ours, theirs) in pairs(into, from)? {
+            let (ours, theirs) = (self.arrays_of(into, ours).await?, self.arrays_of(from, theirs).await?);
+            let same_shape = ours.filters().count() == theirs.filters().count()
+                && ours.filters().zip(theirs.filters()).all(|(ours, theirs)| {
                     ours.spec().layout == theirs.spec().layout
                         && ours.geometry() == theirs.geometry()
                         && ours.items().is_none()
@@ -122,11 +120,10 @@ impl Shared {
     }
 
     async fn merge_bits(&self, into: &Arc<Handle>, from: &Arc<Handle>) -> Result<u64> {
-        self.load(into).await?;
-        self.load(from).await?;
         let mut new = 0;
-        for (slot, (ours, theirs)) in into.slots().zip(layers(into, from)?) {
-            for (number, (ours, theirs)) in ours.iter().zip(theirs.iter()).enumerate() {
+        for (slot, theirs) in pairs(into, from)? {
+            let (ours, theirs) = (self.arrays_of(into, slot).await?, self.arrays_of(from, theirs).await?);
+            for (number, (ours, theirs)) in ours.filters().zip(theirs.filters()).enumerate() {
                 let both = ours.intersection(theirs).map_err(|error| Error::Invalid(error.to_string()))?;
                 let more = (theirs.stats().cardinality - both).clamp(0.0, u64::MAX as f64) as u64;
                 self.load_layer(into, slot, number as u32, theirs, more).await?;
@@ -137,30 +134,8 @@ impl Shared {
     }
 }
 
-/// The arrays of a shard, oldest first.
-struct Layers(Arc<crate::fold::Projection>);
-
-impl Layers {
-    fn iter(&self) -> impl Iterator<Item = &Filter> {
-        self.0.filters()
-    }
-
-    fn len(&self) -> usize {
-        self.0.filters().count()
-    }
-}
-
-impl<'a> IntoIterator for &'a Layers {
-    type Item = &'a Filter;
-    type IntoIter = Box<dyn Iterator<Item = &'a Filter> + 'a>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        Box::new(self.0.filters())
-    }
-}
-
-/// The arrays of two filters, shard by shard.
-fn layers(into: &Handle, from: &Handle) -> Result<Vec<(Layers, Layers)>> {
+/// The slots of two filters, shard by shard.
+fn pairs(into: &Handle, from: &Handle) -> Result<Vec<(u16, u16)>> {
     if into.slots().count() != from.slots().count() {
         let (ours, theirs) = (into.definition(), from.definition());
         return Err(Error::Invalid(format!(
@@ -168,6 +143,5 @@ fn layers(into: &Handle, from: &Handle) -> Result<Vec<(Layers, Layers)>> {
             theirs.name, theirs.shards, ours.name, ours.shards
         )));
     }
-    let of = |filter: &Handle, slot| filter.projection(slot).map(Layers).ok_or_else(|| gone(filter));
-    into.slots().zip(from.slots()).map(|(ours, theirs)| Ok((of(into, ours)?, of(from, theirs)?))).collect()
+    Ok(into.slots().zip(from.slots()).collect())
 }

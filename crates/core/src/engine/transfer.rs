@@ -3,20 +3,22 @@
 //! A filter that is imported is made under an internal name, gets its shape (`Adopt`) and its bits (`Load`) through the log, and
 //! is called by its own name when all of them are there. So nobody asks one that is half there, and what a crash leaves is dropped.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use umbel_filter::{Filter, Fingerprint, Kind, Layout, Plan, Spec};
 
+use super::cluster::Cluster;
+use super::gather::{PartOf, Shape};
 use super::handle::Handle;
 use super::requests::{NewFilter, Sharding, check_has_array, gone};
 use super::{Engine, Shared};
-use crate::archive::merged;
+use crate::archive::{Run, merged, merged_after};
 use crate::definition::{Definition, IMPORT, INTERNAL};
 use crate::entry::{Entry, Operation, Request};
 use crate::fold::Newest;
-use crate::limits::ENTRY_BYTES_MAX;
+use crate::limits::{ENTRY_BYTES_MAX, KEYS_PAGE_MAX};
 use crate::{Error, Result};
 
 /// How long an import may take: what nobody finishes is dropped then, or at the next start.
@@ -96,7 +98,8 @@ impl Shared {
                 self.settings.limits.filter_bytes_max
             )));
         }
-        self.reserve(bytes, &name).await?;
+        let share = if contents.len() == 1 { bytes } else { self.share_of(bytes, self.settings.slots) };
+        self.reserve(share, &name).await?;
         let internal = NewFilter {
             name: format!("{INTERNAL}{IMPORT}{:016x}", self.random.next()),
             retain: false,
@@ -135,8 +138,18 @@ impl Shared {
             for (number, layer) in content.layers.iter().enumerate() {
                 self.load_layer(filter, slot, number as u32, layer, 0).await?;
             }
-            let there = filter.projection(slot).ok_or_else(|| gone(filter))?;
-            if !there.filters().map(Filter::digest).eq(content.layers.iter().map(Filter::digest)) {
+        }
+        let shapes = match &self.cluster {
+            Some(cluster) => self.shapes_in_nodes(&**cluster, filter, true).await?,
+            None => {
+                let arrays = filter.slots().map(|slot| filter.projection(slot).ok_or_else(|| gone(filter)));
+                let arrays = arrays.collect::<Result<Vec<_>>>()?;
+                arrays.iter().map(|arrays| Shape::of(arrays, true)).collect()
+            }
+        };
+        for (shape, content) in shapes.iter().zip(contents) {
+            let loaded = shape.layers.iter().map(|layer| layer.digest);
+            if !loaded.eq(content.layers.iter().map(Filter::digest)) {
                 let name = &filter.definition().name;
                 return Err(Error::Corrupt(format!("the filter {name} is not what was loaded into it")));
             }
@@ -199,6 +212,9 @@ impl Shared {
 
     /// A copy of a filter that has one array, of this spec.
     async fn copy(&self, filter: &Arc<Handle>, spec: &Spec) -> Result<Filter> {
+        if filter.is_whole() {
+            self.prove(self.lane(filter.slot(Fingerprint::default())).partition).await?;
+        }
         self.load(filter).await?;
         let definition = filter.definition();
         let only = filter.slots().next().and_then(|slot| filter.projection(slot));
@@ -246,26 +262,105 @@ impl Shared {
 
     /// All keys of a slot's part of a filter, with their counts, as they are now.
     pub(super) async fn keys_of<'a>(&'a self, filter: &Arc<Handle>, number: u16) -> Result<Keys<'a>> {
+        if let Some(cluster) = &self.cluster {
+            let part = PartOf { filter: filter.id(), slot: number, partition: self.lane(number).partition };
+            return Ok(Keys::there(self, &**cluster, part));
+        }
+        let frozen = self.frozen(filter, number).await?;
+        let mut tail: HashMap<Fingerprint, i64> = HashMap::new();
+        frozen.each_newer(None, |key, net| *tail.entry(key).or_default() += net);
+        let scan = Some(merged(&frozen.runs, filter.id())?);
+        let source = Source::Here { scan, tail, counted: frozen.counted, _reader: frozen.reader };
+        Ok(Keys { source, out: Vec::new() })
+    }
+
+    /// What a slot has of a filter's keys at this moment.
+    async fn frozen(&self, filter: &Arc<Handle>, number: u16) -> Result<Frozen<'_>> {
         let reader = self.reading[usize::from(number)].begin();
-        let mut turn = self.lane(number).turn.lock().await;
+        let lane = self.lane(number);
+        let mut turn = lane.turn.lock().await;
+        if turn.slots.is_empty() {
+            return Err(lane.moved_away());
+        }
         let slot = turn.slot(self, number).ok_or_else(|| gone(filter))?;
         let runs = slot.runs_of(filter.id());
         let shard = slot.state.shard_mut(filter.id()).ok_or_else(|| gone(filter))?;
         let counted = shard.definition().spec.kind != Kind::Bloom;
-        let parts = shard.freeze();
-        drop(turn);
-        let mut tail: HashMap<Fingerprint, i64> = HashMap::new();
-        for part in &parts {
-            match &**part {
-                Newest::Keys(keys) => tail.extend(keys.iter().map(|key| (*key, 1))),
-                Newest::Nets(nets) => {
-                    nets.iter().for_each(|(key, net)| *tail.entry(*key).or_default() += i64::from(*net));
+        if !shard.definition().retain {
+            let name = &shard.definition().name;
+            return Err(Error::Invalid(format!("the filter {name} does not keep its keys")));
+        }
+        Ok(Frozen { reader, runs, parts: shard.freeze(), counted })
+    }
+
+    /// The keys of a slot's part of a filter behind a key, in order. Fewer than a page are the last ones.
+    pub(super) async fn keys_page(
+        &self,
+        filter: &Arc<Handle>,
+        number: u16,
+        after: Option<Fingerprint>,
+    ) -> Result<Vec<(Fingerprint, u32)>> {
+        let frozen = self.frozen(filter, number).await?;
+        let mut tail: BTreeMap<Fingerprint, i64> = BTreeMap::new();
+        frozen.each_newer(after, |key, net| *tail.entry(key).or_default() += net);
+        let mut page = Vec::new();
+        let mut put = |key: Fingerprint, net: i64| {
+            if net > 0 {
+                page.push((key, count(net)));
+            }
+            page.len()
+        };
+        let mut scan = merged_after(&frozen.runs, filter.id(), after)?;
+        'pages: while let Some(tallies) = scan.next().await? {
+            for tally in tallies {
+                while let Some(newer) = tail.first_entry().filter(|newer| *newer.key() < tally.key) {
+                    let (key, net) = newer.remove_entry();
+                    put(key, net);
+                }
+                let more = tail.remove(&tally.key).unwrap_or(0);
+                let net = if frozen.counted { i64::from(tally.net) + more } else { 1 };
+                if put(tally.key, net) >= KEYS_PAGE_MAX {
+                    tail.clear();
+                    break 'pages;
                 }
             }
         }
-        let scan = merged(&runs, filter.id())?;
-        Ok(Keys { _reader: reader, scan: Some(scan), tail, counted, out: Vec::new() })
+        for (key, net) in tail {
+            if put(key, net) >= KEYS_PAGE_MAX {
+                break;
+            }
+        }
+        page.truncate(KEYS_PAGE_MAX);
+        Ok(page)
     }
+}
+
+/// A slot's keys of a filter at one moment: archived, and newer.
+struct Frozen<'a> {
+    reader: Reader<'a>,
+    runs: Vec<Run>,
+    parts: Vec<Arc<Newest>>,
+    counted: bool,
+}
+
+impl Frozen<'_> {
+    /// What came after the archive, behind a key: a key may come several times. Where nothing is counted, once is enough.
+    fn each_newer(&self, after: Option<Fingerprint>, mut take: impl FnMut(Fingerprint, i64)) {
+        let is_wanted = |key: &Fingerprint| after.is_none_or(|after| *key > after);
+        for part in &self.parts {
+            match &**part {
+                Newest::Keys(keys) => keys.iter().filter(|key| is_wanted(key)).for_each(|key| take(*key, 1)),
+                Newest::Nets(nets) => {
+                    let wanted = nets.iter().filter(|(key, _)| is_wanted(key));
+                    wanted.for_each(|(key, net)| take(*key, i64::from(*net)));
+                }
+            }
+        }
+    }
+}
+
+fn count(net: i64) -> u32 {
+    u32::try_from(net).unwrap_or(if net < 0 { 0 } else { u32::MAX })
 }
 
 /// Who reads the runs of a slot. Blobs that no checkpoint needs any more stay for them.
@@ -297,36 +392,66 @@ impl Drop for Reader<'_> {
 
 /// Keys with their counts, chunk by chunk.
 pub(super) struct Keys<'a> {
-    _reader: Reader<'a>,
-    scan: Option<crate::archive::NetScan>,
-    tail: HashMap<Fingerprint, i64>,
-    counted: bool,
+    source: Source<'a>,
     out: Vec<(Fingerprint, u32)>,
 }
 
-impl Keys<'_> {
+/// Where keys are read.
+enum Source<'a> {
+    /// From the runs of this engine, and from what came after them.
+    Here {
+        _reader: Reader<'a>,
+        scan: Option<crate::archive::NetScan>,
+        tail: HashMap<Fingerprint, i64>,
+        counted: bool,
+    },
+    /// From whichever node hosts the part, page by page.
+    There {
+        shared: &'a Shared,
+        cluster: &'a dyn Cluster,
+        part: PartOf,
+        after: Option<Fingerprint>,
+        has_more: bool,
+    },
+}
+
+impl<'a> Keys<'a> {
+    fn there(shared: &'a Shared, cluster: &'a dyn Cluster, part: PartOf) -> Self {
+        let source = Source::There { shared, cluster, part, after: None, has_more: true };
+        Self { source, out: Vec::new() }
+    }
+
     /// The next keys; none in the end.
     pub(super) async fn next(&mut self) -> Result<Option<&[(Fingerprint, u32)]>> {
-        let count = |net: i64| u32::try_from(net).unwrap_or(if net < 0 { 0 } else { u32::MAX });
-        while let Some(scan) = &mut self.scan {
-            self.out.clear();
-            let Some(tallies) = scan.next().await? else {
-                self.scan = None;
-                break;
-            };
-            for tally in tallies {
-                let more = self.tail.remove(&tally.key).unwrap_or(0);
-                let net = if self.counted { i64::from(tally.net) + more } else { 1 };
-                self.out.push((tally.key, count(net)));
+        let out = &mut self.out;
+        out.clear();
+        match &mut self.source {
+            Source::There { has_more: false, .. } => {}
+            Source::There { shared, cluster, part, after, has_more } => {
+                *out = shared.keys_in_nodes(*cluster, *part, *after).await?;
+                *has_more = out.len() == KEYS_PAGE_MAX;
+                *after = out.last().map(|(key, _)| *key);
             }
-            self.out.retain(|(_, count)| *count > 0);
-            if !self.out.is_empty() {
-                return Ok(Some(&self.out));
+            Source::Here { scan, tail, counted, .. } => {
+                while let Some(runs) = scan {
+                    let Some(tallies) = runs.next().await? else {
+                        *scan = None;
+                        break;
+                    };
+                    for tally in tallies {
+                        let more = tail.remove(&tally.key).unwrap_or(0);
+                        let net = if *counted { i64::from(tally.net) + more } else { 1 };
+                        out.push((tally.key, count(net)));
+                    }
+                    out.retain(|(_, count)| *count > 0);
+                    if !out.is_empty() {
+                        return Ok(Some(&self.out));
+                    }
+                }
+                out.extend(tail.drain().map(|(key, net)| (key, count(net))));
+                out.retain(|(_, count)| *count > 0);
             }
         }
-        self.out.clear();
-        self.out.extend(self.tail.drain().map(|(key, net)| (key, count(net))));
-        self.out.retain(|(_, count)| *count > 0);
         Ok((!self.out.is_empty()).then_some(&self.out[..]))
     }
 }

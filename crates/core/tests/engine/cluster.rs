@@ -1,5 +1,7 @@
 //! Several engines on one log: each answers for all, whoever hosts what, and whatever becomes of the others.
 
+mod wholes;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -8,7 +10,9 @@ use bytes::Bytes;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use umbel_core::clock::ManualClock;
-use umbel_core::engine::{Answer, Applied, Cluster, Engine, NewFilter, Role, Settings, Token};
+use umbel_core::engine::{
+    Answer, Applied, BlocksFrom, Cluster, Engine, NewFilter, PartOf, Role, Settings, Shape, Token,
+};
 use umbel_core::fold::Counts;
 use umbel_core::log::{Log, MemoryLog};
 use umbel_core::random::{Random, SeededRandom};
@@ -168,6 +172,23 @@ impl Cluster for Seat {
             all.extend(first.counts_for_peer(filter, &[*partition]).await?);
         }
         Ok(all)
+    }
+
+    async fn keys(&self, part: PartOf, after: Option<Fingerprint>) -> Result<Vec<(Fingerprint, u32)>> {
+        self.town.engine(self.first(part.partition))?.keys_for_peer(part, after).await
+    }
+
+    async fn shapes(&self, parts: &[PartOf], digested: bool) -> Result<Vec<Shape>> {
+        let mut all = Vec::new();
+        for part in parts {
+            let first = self.town.engine(self.first(part.partition))?;
+            all.extend(first.shapes_for_peer(&[*part], digested).await?);
+        }
+        Ok(all)
+    }
+
+    async fn blocks(&self, part: PartOf, from: BlocksFrom, bytes_max: usize) -> Result<Bytes> {
+        self.town.engine(self.first(part.partition))?.blocks_for_peer(part, from, bytes_max).await
     }
 }
 

@@ -12,9 +12,8 @@ use super::fault::{Fault, Reply};
 use crate::commands::table::Id;
 
 /// What is made of whole filters, behind their names in a path. Nodes have parts of them.
-const OF_WHOLE_FILTERS: [&str; 10] = [
-    "versions", "current", "chunks", "snapshot", "feed", "notices", "switch", "rollout", "schedule", "merge",
-];
+const OF_WHOLE_FILTERS: [&str; 9] =
+    ["versions", "current", "chunks", "snapshot", "feed", "notices", "switch", "rollout", "schedule"];
 
 /// Refuses what needs whole filters where other nodes have parts of them.
 pub(super) async fn checked(State(api): State<Api>, request: Request, next: Next) -> Response {

@@ -174,13 +174,13 @@ pub(super) async fn resize(caller: Caller, Path(name): Path<String>, request: Re
 pub(super) async fn merge(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
     let into = caller.filter(Id::UmbelMerge, &name).await?;
     let sources: Sources = super::json(request).await?;
-    let source = |name: &String| {
+    let mut from = Vec::with_capacity(sources.from.len());
+    for name in &sources.from {
         caller.may(Id::UmbelStats, &[name])?;
-        let found = caller.node.engine.filter(&name_of(name.as_bytes()));
-        found.ok_or_else(|| Fault::invalid(format!("there is no filter {} to merge", name.escape_debug())))
-    };
-    let from = sources.from.iter().map(source);
-    let from = from.collect::<Result<Vec<_>, _>>()?;
+        let found = caller.node.filter(&name_of(name.as_bytes())).await?;
+        let missing = || Fault::invalid(format!("there is no filter {} to merge", name.escape_debug()));
+        from.push(found.ok_or_else(missing)?);
+    }
     let added = beside(&caller.node, |node| async move { node.engine.merge(&into, &from).await }).await?;
     Ok(Json(json!({ "added": added })))
 }

@@ -10,13 +10,14 @@ use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use umbel_core::clock::Clock;
 use umbel_core::cluster::{Membership, View};
-use umbel_core::engine::{Answer, Applied, Cluster, Engine, Role, Token};
+use umbel_core::engine::{Answer, Applied, BlocksFrom, Cluster, Engine, PartOf, Role, Shape, Token};
 use umbel_core::fold::Counts;
 use umbel_core::{Error, Position, Result};
 use umbel_filter::Fingerprint;
 
 use super::link::Failure;
 use super::peers::{Errand, Peer, Peers};
+use super::wire::parts;
 use super::{DOWN, wire};
 use crate::digest::Digest;
 use crate::metrics::{Kind, Page};
@@ -244,6 +245,20 @@ impl Nodes {
         }
     }
 
+    /// Sends one question to where its partition is, until there is an answer or time is over.
+    async fn one<T, F>(&self, partition: u32, send: impl Fn(Place) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let send = &send;
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let answer = send(place).await.map(|answer| vec![answer]);
+            (numbers, answer)
+        };
+        let answers = self.everywhere(1, |_| partition, true, Repeat::Always, send).await?;
+        answers.into_iter().next().ok_or_else(|| down(partition))
+    }
+
     /// Why something is to be sent again, or the error that its sender gets.
     fn may_repeat(&self, failure: Failure, repeat: Repeat) -> Result<String> {
         match failure {
@@ -443,5 +458,51 @@ impl Cluster for Nodes {
             (numbers, outcome)
         };
         self.everywhere(partitions.len(), |number| partitions[number], true, Repeat::Always, send).await
+    }
+
+    async fn keys(&self, part: PartOf, after: Option<Fingerprint>) -> Result<Vec<(Fingerprint, u32)>> {
+        let send = |place: Place| async move {
+            match place {
+                Place::Here(engine) => engine.keys_for_peer(part, after).await.map_err(Failure::Refused),
+                Place::There(peer) => {
+                    let payload = parts::put_keys(part, after);
+                    self.ask(&peer, Errand::Read, "KEYS", &payload, parts::page).await
+                }
+            }
+        };
+        self.one(part.partition, send).await
+    }
+
+    async fn shapes(&self, all: &[PartOf], digested: bool) -> Result<Vec<Shape>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let asked = picked(all, &numbers);
+            let outcome = match &place {
+                Place::Here(engine) => {
+                    engine.shapes_for_peer(&asked, digested).await.map_err(Failure::Refused)
+                }
+                Place::There(peer) => {
+                    let payload = parts::put_parts(&asked, digested);
+                    self.ask(peer, Errand::Read, "SHAPES", &payload, parts::shapes).await
+                }
+            };
+            (numbers, outcome)
+        };
+        self.everywhere(all.len(), |number| all[number].partition, true, Repeat::Always, send).await
+    }
+
+    async fn blocks(&self, part: PartOf, from: BlocksFrom, bytes_max: usize) -> Result<Bytes> {
+        let send = |place: Place| async move {
+            match place {
+                Place::Here(engine) => {
+                    engine.blocks_for_peer(part, from, bytes_max).await.map_err(Failure::Refused)
+                }
+                Place::There(peer) => {
+                    let payload = parts::put_blocks(part, from, bytes_max);
+                    let whole = |bytes: &[u8]| Ok(Bytes::copy_from_slice(bytes));
+                    self.ask(&peer, Errand::Read, "BLOCKS", &payload, whole).await
+                }
+            }
+        };
+        self.one(part.partition, send).await
     }
 }

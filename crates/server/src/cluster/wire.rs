@@ -7,8 +7,12 @@
 //! REACH   partition u32, position 16                               --> nothing
 //! COUNTS  filter u64, partitions: [u32]                            --> items, held, removed: u64 each, for each partition
 //!
+//! KEYS, SHAPES, BLOCKS: parts of filters, see `parts`
+//!
 //! answers: how many u32, then two bits for each key: 0 false, 1 true, 2 not taken
 //! ```
+
+pub(crate) mod parts;
 
 use bytes::Bytes;
 use umbel_core::engine::{Answer, Applied, Token};

@@ -7,15 +7,18 @@ use umbel_core::{Result, cluster};
 use super::arguments::text;
 use super::table::Id;
 use super::{Outcome, Refusal};
+use crate::cluster::wire::parts;
 use crate::cluster::{Nodes, wire};
+use crate::node::Node;
 use crate::resp::Command;
 use crate::session::Session;
+use crate::work::apart;
 
 fn nodes(session: &Session) -> Outcome<Arc<Nodes>> {
     session.node.cluster.clone().ok_or_else(|| "ERR this server is no node of a cluster".into())
 }
 
-/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|VERIFY|REACH|COUNTS message`
+/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|VERIFY|REACH|COUNTS|KEYS|SHAPES|BLOCKS message`
 pub(super) async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
     let nodes = nodes(session)?;
     if id == Id::UmbelPeerHello {
@@ -55,9 +58,25 @@ async fn answer(id: Id, session: &Session, message: &[u8]) -> Result<Vec<u8>> {
             engine.reach_for_peer(partition, position).await?;
             Ok(Vec::new())
         }
-        _ => {
+        Id::UmbelPeerCounts => {
             let (filter, partitions) = wire::count(message)?;
             Ok(wire::put_counts(&engine.counts_for_peer(filter, &partitions).await?))
+        }
+        // What reads much is not for the loop that answers lookups.
+        Id::UmbelPeerKeys => {
+            let (part, after) = parts::keys(message)?;
+            let read = |node: Arc<Node>| async move { node.engine.keys_for_peer(part, after).await };
+            Ok(parts::put_page(&apart(&session.node, read).await?))
+        }
+        Id::UmbelPeerShapes => {
+            let (asked, digested) = parts::parts(message)?;
+            let read = |node: Arc<Node>| async move { node.engine.shapes_for_peer(&asked, digested).await };
+            Ok(parts::put_shapes(&apart(&session.node, read).await?))
+        }
+        _ => {
+            let (part, from, most) = parts::blocks(message)?;
+            let read = |node: Arc<Node>| async move { node.engine.blocks_for_peer(part, from, most).await };
+            Ok(apart(&session.node, read).await?.to_vec())
         }
     }
 }

@@ -47,8 +47,7 @@ async fn chain(filter: &Arc<Handle>, session: &Session, cursor: u64) -> Outcome<
     if !matches!(filter.definition().spec.layout, Layout::RedisBloom { .. }) {
         return Ok(None);
     }
-    // Asking brings it into memory.
-    session.node.engine.contains(filter, &[], None).await?;
+    session.node.engine.refresh(filter).await?;
     let slot = filter.slots().next().unwrap_or_default();
     let projection = filter.projection(slot).ok_or("TRYAGAIN the filter is not in memory")?;
     let Some(chain) = projection.filters().next() else { return Ok(None) };
@@ -65,7 +64,7 @@ pub(super) async fn load_chunk(session: &mut Session, command: Command<'_>, is_c
     let (key, chunk) = (command.get(1), command.get(3));
     let name = name_of(key);
     let node = Arc::clone(&session.node);
-    if let Some(filter) = node.engine.filter(&name) {
+    if let Some(filter) = node.filter(&name).await? {
         check_kind(&filter, is_cuckoo)?;
         return Err("ERR item exists".into());
     }
@@ -104,7 +103,7 @@ pub(super) async fn dump(session: &mut Session, command: Command<'_>) -> Outcome
         session.reply.null();
         return Ok(());
     };
-    check_fits(session, filter.bytes())?;
+    check_fits(session, session.node.engine.bytes_of(&filter).await?)?;
     let mut bytes = Vec::from(MAGIC);
     let mut cursor = 0;
     loop {
@@ -155,7 +154,7 @@ pub(super) async fn restore(session: &mut Session, command: Command<'_>) -> Outc
     }
     let name = name_of(command.get(1));
     let engine = &session.node.engine;
-    let there = engine.filter(&name);
+    let there = session.node.filter(&name).await?;
     if there.is_some() && !replace {
         return Err("BUSYKEY Target key name already exists.".into());
     }
@@ -271,7 +270,7 @@ pub(super) async fn import(session: &mut Session, command: Command<'_>) -> Outco
     let data = data.ok_or("ERR DATA is missing")?;
     let engine = &session.node.engine;
     let name = name_of(key);
-    if engine.filter(&name).is_some() {
+    if session.node.filter(&name).await?.is_some() {
         return Err("ERR item exists".into());
     }
     let limits = Limits { filter_bytes_max: engine.budget().limit(), ..engine.settings().limits.clone() };
