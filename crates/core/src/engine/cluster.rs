@@ -29,7 +29,7 @@ use super::part::Applied;
 use super::requests::Token;
 use super::{Engine, Shared};
 use crate::definition::{CATALOG, home_of};
-use crate::entry::{Entry, Operation};
+use crate::entry::{Entry, Operation, Request};
 use crate::fold::Counts;
 use crate::{Error, Position, Result};
 
@@ -278,6 +278,7 @@ impl Shared {
             if matches!(cluster.role(partition), Role::First { .. }) {
                 here.push((place, (partition, entry)));
             } else {
+                let entry = self.with_one_effect(entry);
                 repeatable &= self.is_repeatable(&entry);
                 there.push((place, (partition, entry.encode()?)));
             }
@@ -309,14 +310,30 @@ impl Shared {
         Ok(all)
     }
 
-    /// Whether an entry that is appended twice does what it does once.
+    /// Gives an entry that is sent to another node a session of its own where its second coming would do harm. A node that sleeps may
+    /// append it long after another one did and it was acknowledged: what was cleared once must not be cleared again, with what came
+    /// since, nor may an old name come back, or a filter that was dropped.
+    fn with_one_effect(&self, entry: Entry) -> Entry {
+        let is_late_harm = matches!(
+            entry.operation,
+            Operation::Clear | Operation::Define(_) | Operation::Describe(_) | Operation::Adopt { .. }
+        );
+        if entry.request.session != 0 || !is_late_harm {
+            return entry;
+        }
+        // 0 is nobody's session.
+        Entry { request: Request { session: self.random.next().max(1), sequence: 1 }, ..entry }
+    }
+
+    /// Whether an entry that is appended twice, and the second time late, does what it does once.
     fn is_repeatable(&self, entry: &Entry) -> bool {
         let counts = || self.directory.numbered(entry.filter).is_none_or(|handle| handle.is_erasable());
         match entry.operation {
             _ if entry.request.session != 0 => true,
-            Operation::Add(_) | Operation::Load { .. } => !counts(),
-            Operation::Remove(_) => false,
-            _ => true,
+            Operation::Add(_) => !counts(),
+            Operation::Load { items, .. } => items == 0 && !counts(),
+            Operation::Drop | Operation::Switch | Operation::Barrier => true,
+            _ => false,
         }
     }
 

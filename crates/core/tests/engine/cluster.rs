@@ -38,6 +38,8 @@ struct Table {
 struct Town {
     engines: RwLock<Vec<Option<Arc<Engine>>>>,
     seats: Mutex<Vec<Knowledge>>,
+    /// What was sent and may be sent again.
+    sent: Mutex<Vec<(u32, Bytes)>>,
     table: Mutex<Table>,
 }
 
@@ -120,8 +122,11 @@ impl Cluster for Seat {
         }
     }
 
-    async fn submit(&self, entries: Vec<(u32, Bytes)>, _repeatable: bool) -> Result<Vec<Applied>> {
+    async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>> {
         let mut applied = Vec::new();
+        if repeatable {
+            lock(&self.town.sent).extend(entries.iter().cloned());
+        }
         for (partition, entry) in entries {
             let first = self.town.engine(self.first(partition))?;
             applied.extend(first.submit_for_peer(vec![(partition, entry)]).await?);
@@ -329,6 +334,46 @@ fn a_node_without_a_lease_acknowledges_nothing() {
         world.town.learn(0);
         world.engine(0).add(&filter, &own).await.unwrap();
         assert_eq!(absent(&world.engine(2), "seen", &own).await, 0);
+    });
+}
+
+#[test]
+fn what_comes_again_and_late_has_one_effect() {
+    run(async {
+        let world = World::new(4).await;
+        world.engine(0).create(everywhere("seen", Spec::bloom(5000, 0.01))).await.unwrap();
+        world.engine(1).create(NewFilter::new("a", Spec::bloom(100, 0.01))).await.unwrap();
+        // Each of them is asked of a node that has to send it to others.
+        for node in 0..NODES {
+            let engine = world.engine(node);
+            let seen = engine.find("seen").await.unwrap().unwrap();
+            engine.add(&seen, &keys(0..1000)).await.unwrap();
+            engine.clear(&seen).await.unwrap();
+            engine.add(&seen, &keys(0..1000)).await.unwrap();
+            let first = engine.find("a").await.unwrap().unwrap();
+            engine.rename(&first, "b", false).await.unwrap();
+            engine.rename(&first, "a", false).await.unwrap();
+            engine.expire(&first, Some(u64::MAX - 1)).await.unwrap();
+            engine.expire(&first, None).await.unwrap();
+            let short = engine.create(NewFilter::new("short", Spec::bloom(100, 0.01))).await.unwrap();
+            engine.drop_filter(&short).await.unwrap();
+        }
+        assert!(lock(&world.town.sent).len() > 20);
+        // Nodes that slept do all of it once more.
+        for (partition, entry) in std::mem::take(&mut *lock(&world.town.sent)) {
+            let first = lock(&world.town.table).first[partition as usize];
+            world.engine(first).submit_for_peer(vec![(partition, entry)]).await.unwrap();
+        }
+        for node in 0..NODES {
+            let engine = world.engine(node);
+            engine.follow().await.unwrap();
+            assert_eq!(absent(&engine, "seen", &keys(0..1000)).await, 0, "at {node}");
+            for gone in ["b", "short"] {
+                assert!(engine.find(gone).await.unwrap().is_none(), "{gone} at {node}");
+            }
+            let first = engine.find("a").await.unwrap().unwrap();
+            assert_eq!(first.definition().expires, None, "at {node}");
+        }
     });
 }
 
