@@ -177,6 +177,9 @@ impl Shared {
     /// Whether what is folded here is all that was acknowledged of these keys.
     fn is_current_for(&self, filter: &Handle, keys: &[Fingerprint]) -> bool {
         let Some(cluster) = &self.cluster else { return true };
+        if filter.is_window() {
+            return false;
+        }
         // All keys of a filter that lives in one slot are in one partition.
         let asked = if filter.is_whole() { keys.get(..1).unwrap_or_default() } else { keys };
         let lanes = || asked.iter().map(|key| self.lane(filter.slot(*key)));

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::try_join_all;
 use umbel_filter::{Filter, Fingerprint};
 
 use super::cluster::Cluster;
@@ -185,7 +186,13 @@ impl Engine {
     pub async fn counts(&self, filter: &Arc<Handle>) -> Result<Counts> {
         match &self.shared.cluster {
             None => Ok(Counts { items: filter.items(), held: filter.held(), removed: filter.removed() }),
-            Some(cluster) => self.shared.counts_in_nodes(&**cluster, filter).await,
+            Some(cluster) => match self.shared.live_buckets(filter).await? {
+                None => self.shared.counts_in_nodes(&**cluster, filter).await,
+                Some(buckets) => {
+                    let counted = buckets.iter().map(|bucket| self.shared.counts_in_nodes(&**cluster, bucket));
+                    Ok(try_join_all(counted).await?.into_iter().fold(Counts::default(), Counts::and))
+                }
+            },
         }
     }
 }

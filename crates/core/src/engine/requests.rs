@@ -215,8 +215,12 @@ impl Engine {
         after: Option<&Token>,
     ) -> Result<Vec<Answer>> {
         if let Some(cluster) = &self.shared.cluster {
-            let none = Token::default();
-            return self.shared.contains_in_nodes(&**cluster, filter, keys, after.unwrap_or(&none)).await;
+            let (none, cluster) = (Token::default(), &**cluster);
+            let after = after.unwrap_or(&none);
+            return match filter.is_window() {
+                true => self.shared.window_in_nodes(cluster, filter, keys, after).await,
+                false => self.shared.contains_in_nodes(cluster, filter, keys, after).await,
+            };
         }
         if let Some(token) = after {
             self.shared.reached(token).await?;
@@ -316,9 +320,6 @@ impl Shared {
         let mut whole = Definition { retain, growth, expires, labels, window, ..Definition::new(name, spec) };
         if self.cluster.is_some() {
             CATALOG.clone_into(&mut whole.origin);
-            if whole.window.is_some() {
-                return Err(Error::Invalid("a cluster has no windows yet".into()));
-            }
         }
         whole.check()?;
         let bytes = Plan::new(&spec, 1).map_err(|error| Error::Invalid(error.to_string()))?.bytes();

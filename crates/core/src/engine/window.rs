@@ -7,16 +7,22 @@
 //!
 //! A window holds no keys itself. Its buckets are ordinary filters with internal names, which expire. So everything that keeps
 //! filters safe keeps windows safe, and an old bucket goes as a whole.
+//!
+//! In a cluster any node makes the bucket of now, by its own clock, and a lookup asks all that the catalog has, when what is folded of
+//! the catalog is all that was acknowledged. When a bucket is over is up to one node, which drops it in the log. So a key is remembered
+//! for the length of the window, less what the clocks of two nodes differ by.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::future::try_join_all;
 use umbel_filter::limits::ERROR_MIN;
 use umbel_filter::{Fingerprint, Spec};
 
 use super::Shared;
+use super::cluster::Cluster;
 use super::handle::{Answer, Handle};
-use super::requests::{NewFilter, Written, gone};
+use super::requests::{NewFilter, Token, Written, gone};
 use super::stats::Stats;
 use crate::definition::{Definition, Growth, INTERNAL, Window};
 use crate::entry::Request;
@@ -36,6 +42,8 @@ pub(super) struct Live {
     /// From when to when these are all, in milliseconds since 1970.
     since: u64,
     until: u64,
+    /// How often names had changed then.
+    names: u64,
 }
 
 fn bucket_name(window: u64, number: u64) -> String {
@@ -46,6 +54,23 @@ fn bucket_name(window: u64, number: u64) -> String {
 fn window_of(definition: &Definition) -> Option<u64> {
     let rest = definition.name.strip_prefix(INTERNAL)?.strip_prefix(BUCKET)?;
     u64::from_str_radix(rest.split(':').next()?, 16).ok()
+}
+
+/// The number of a bucket among those of its window.
+fn number_of(definition: &Definition) -> u64 {
+    let number = definition.name.rsplit(':').next();
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Takes in what another bucket says: a key that one may have may be there, and only one that none has is absent.
+fn join(answers: &mut [Answer], told: &[Answer]) {
+    for (answer, told) in answers.iter_mut().zip(told) {
+        *answer = match (*answer, told) {
+            (Answer::Maybe, _) | (_, Answer::Maybe) => Answer::Maybe,
+            (Answer::Unknown, _) | (_, Answer::Unknown) => Answer::Unknown,
+            _ => Answer::Absent,
+        };
+    }
 }
 
 /// Lookups.
@@ -112,9 +137,11 @@ impl Handle {
 }
 
 impl Shared {
-    /// The buckets of a window that are alive, newest first; nothing if the filter is no window.
+    /// The buckets of a window that are alive, newest first; nothing if the filter is no window. Those that other nodes made are among
+    /// them.
     pub(super) async fn live_buckets(&self, filter: &Arc<Handle>) -> Result<Option<Vec<Arc<Handle>>>> {
         let Some(window) = filter.definition().window else { return Ok(None) };
+        self.prove_catalog().await?;
         self.refresh(filter, window);
         Ok(Some(filter.live.load().buckets.clone()))
     }
@@ -131,22 +158,32 @@ impl Shared {
     fn refresh(&self, filter: &Arc<Handle>, window: Window) {
         let now = self.clock.unix_millis();
         let live = filter.live.load();
-        if now < live.since || now >= live.until {
+        let others_changed = self.cluster.is_some() && live.names != self.directory.version();
+        if now < live.since || now >= live.until || others_changed {
             self.look_for_buckets(filter, window, now);
         }
     }
 
     fn look_for_buckets(&self, filter: &Arc<Handle>, window: Window, now: u64) {
+        let names = self.directory.version();
         let current = now / window.bucket_ms();
         // A bucket lives for the whole length after its end. Where the length is not a multiple of a bucket, more of them are alive.
         let oldest = now.saturating_sub(window.length_ms) / window.bucket_ms();
-        let named = (oldest..=current + 1).rev();
-        let named = named.filter_map(|number| self.directory.named(&bucket_name(filter.id(), number)));
-        let buckets: Vec<_> = named.filter(|bucket| !bucket.is_expired(now)).collect();
+        let buckets: Vec<_> = if self.cluster.is_some() {
+            // Whoever made them has another clock.
+            let is_own = |other: &Handle| window_of(&other.definition()) == Some(filter.id());
+            let mut all = self.directory.those(is_own);
+            all.sort_by_cached_key(|bucket| std::cmp::Reverse(number_of(&bucket.definition())));
+            all
+        } else {
+            let named = (oldest..=current + 1).rev();
+            let named = named.filter_map(|number| self.directory.named(&bucket_name(filter.id(), number)));
+            named.filter(|bucket| !bucket.is_expired(now)).collect()
+        };
         let next = (current + 1).saturating_mul(window.bucket_ms());
         let ends = buckets.iter().filter_map(|bucket| bucket.definition().expires);
         let until = ends.fold(next, u64::min);
-        filter.live.store(Arc::new(Live { known: true, buckets, since: now, until }));
+        filter.live.store(Arc::new(Live { known: true, buckets, since: now, until, names }));
         // Whoever drops it may have been faster.
         if !self.directory.exists(filter.id()) {
             filter.live.store(Arc::default());
@@ -181,7 +218,13 @@ impl Shared {
             expires: Some(end.saturating_add(window.length_ms)),
             ..NewFilter::new(name, spec)
         };
-        let bucket = self.create(new).await?;
+        let bucket = match self.create(new).await {
+            // Another node may have been faster.
+            Err(error) if self.cluster.is_some() => {
+                self.directory.named(&bucket_name(filter.id(), number)).ok_or(error)?
+            }
+            made => made?,
+        };
         self.look_for_buckets(filter, window, self.clock.unix_millis());
         Ok(bucket)
     }
@@ -196,26 +239,67 @@ impl Shared {
     ) -> Result<Written> {
         let number = self.clock.unix_millis() / window.bucket_ms();
         let bucket = self.bucket(filter, window, number).await?;
-        let mut held = vec![false; keys.len()];
-        let mut told = Vec::new();
-        for older in self.live_buckets(filter).await?.unwrap_or_default() {
-            if older.id() == bucket.id() {
-                continue;
+        let mut older = self.live_buckets(filter).await?.unwrap_or_default();
+        older.retain(|older| older.id() != bucket.id());
+        let held = match &self.cluster {
+            Some(cluster) => self.buckets_in_nodes(&**cluster, &older, keys, &Token::default()).await?,
+            None => {
+                let (mut held, mut told) = (vec![Answer::Absent; keys.len()], Vec::new());
+                for older in &older {
+                    self.load(older).await?;
+                    older.contains_batch(keys, &mut told);
+                    join(&mut held, &told);
+                }
+                held
             }
-            self.load(&older).await?;
-            older.contains_batch(keys, &mut told);
-            held.iter_mut().zip(&told).for_each(|(held, told)| *held |= *told == Answer::Maybe);
-        }
+        };
         let mut written = self.add(&bucket, keys, request).await?;
         for (answer, held) in written.answers.iter_mut().zip(held) {
-            *answer = answer.map(|new| new && !held);
+            *answer = answer.map(|new| new && held != Answer::Maybe);
         }
         Ok(written)
+    }
+
+    /// Asks all nodes for keys of a window.
+    pub(super) async fn window_in_nodes(
+        &self,
+        cluster: &dyn Cluster,
+        filter: &Arc<Handle>,
+        keys: &[Fingerprint],
+        after: &Token,
+    ) -> Result<Vec<Answer>> {
+        let buckets = self.live_buckets(filter).await?.unwrap_or_default();
+        if !self.directory.exists(filter.id()) {
+            return Ok(vec![Answer::Unknown; keys.len()]);
+        }
+        self.buckets_in_nodes(cluster, &buckets, keys, after).await
+    }
+
+    /// What any of these buckets says, wherever they are.
+    async fn buckets_in_nodes(
+        &self,
+        cluster: &dyn Cluster,
+        buckets: &[Arc<Handle>],
+        keys: &[Fingerprint],
+        after: &Token,
+    ) -> Result<Vec<Answer>> {
+        let asked = buckets.iter().map(|bucket| async move {
+            let told = self.contains_in_nodes(cluster, bucket, keys, after).await;
+            if told.is_err() {
+                self.prove_catalog().await?;
+            }
+            // One that was dropped meanwhile is over, and holds nothing.
+            if self.directory.exists(bucket.id()) { told } else { Ok(Vec::new()) }
+        });
+        let mut answers = vec![Answer::Absent; keys.len()];
+        try_join_all(asked).await?.iter().for_each(|told| join(&mut answers, told));
+        Ok(answers)
     }
 
     /// Forgets all keys of a window.
     pub(super) async fn clear_window(&self, filter: &Arc<Handle>, window: Window) -> Result<()> {
         let _one_at_a_time = filter.growing.lock().await;
+        self.prove_catalog().await?;
         self.look_for_buckets(filter, window, self.clock.unix_millis());
         let buckets = filter.live.load().buckets.clone();
         filter.live.store(Arc::default());

@@ -1,6 +1,7 @@
 //! Several engines on one log: each answers for all, whoever hosts what, and whatever becomes of the others.
 
 mod wholes;
+mod windows;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -204,6 +205,8 @@ struct World {
     blobs: Arc<InMemory>,
     registry: Arc<EmbeddedRegistry>,
     random: SeededRandom,
+    /// Each node has its own.
+    clocks: Vec<ManualClock>,
 }
 
 impl World {
@@ -214,6 +217,7 @@ impl World {
             blobs: Arc::new(InMemory::new()),
             registry: Arc::new(EmbeddedRegistry::in_memory(Arc::new(ManualClock::default()))),
             random: SeededRandom::new(seed),
+            clocks: (0..NODES).map(|_| ManualClock::default()).collect(),
         };
         *world.town.engines.write().unwrap() = vec![None; NODES];
         *lock(&world.town.seats) = vec![Knowledge::default(); NODES];
@@ -244,7 +248,7 @@ impl World {
         let blobs: Arc<dyn ObjectStore> = Arc::clone(&self.blobs) as _;
         let builder =
             Engine::builder(settings).with_log(Arc::clone(&self.log) as Arc<dyn Log>).with_blobs(blobs);
-        let builder = builder.with_clock(Arc::new(ManualClock::default()));
+        let builder = builder.with_clock(Arc::new(self.clocks[node].clone()));
         let builder = builder.with_random(Arc::new(SeededRandom::new(self.random.next())));
         self.town.learn(node);
         let engine = builder.with_cluster(seat, Arc::clone(&self.registry) as _).open().await?;
