@@ -13,6 +13,7 @@ mod help;
 pub(crate) mod info;
 pub mod keys;
 pub(crate) mod latency;
+pub(crate) mod look;
 pub(crate) mod memory;
 mod peer;
 pub(crate) mod server;
@@ -123,6 +124,7 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         | Id::UmbelPeerVerify
         | Id::UmbelPeerReach
         | Id::UmbelPeerCounts
+        | Id::UmbelPeerLook
         | Id::UmbelPeerKeys
         | Id::UmbelPeerShapes
         | Id::UmbelPeerBlocks => peer::run(id, session, command).await,

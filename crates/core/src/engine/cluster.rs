@@ -25,6 +25,7 @@ use umbel_filter::Fingerprint;
 
 use super::gather::{BlocksFrom, PartOf, Shape};
 use super::handle::{Answer, Handle};
+use super::look::{Consistency, Told};
 use super::part::Applied;
 use super::requests::Token;
 use super::{Engine, Shared};
@@ -70,6 +71,16 @@ pub trait Cluster: Debug + Send + Sync + 'static {
 
     /// Asks the first hosts for keys of a filter, each with its partition. They answer when they have folded the token's positions.
     async fn contains(&self, filter: u64, keys: &[(u32, Fingerprint)], after: &Token) -> Result<Vec<Answer>>;
+
+    /// The same as current as somebody wants to have it, with what the answers were given from. Any host of a key's partition may answer
+    /// where the first need not.
+    async fn look(
+        &self,
+        filter: u64,
+        keys: &[(u32, Fingerprint)],
+        after: &Token,
+        consistency: Consistency,
+    ) -> Result<Told>;
 
     /// How often each key is in a filter that keeps its keys.
     async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>>;
@@ -216,6 +227,11 @@ impl Shared {
             self.reach_here(*partition, after.position(*partition)).await
         }))
         .await?;
+        self.checked(filter, keys).await
+    }
+
+    /// The filter of that number, if these keys belong to the partitions that are named.
+    pub(super) async fn checked(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Arc<Handle>> {
         let handle = self.prove_filter(filter).await?;
         let fits =
             |(partition, key): &(u32, Fingerprint)| self.lane(handle.slot(*key)).partition == *partition;
@@ -225,7 +241,7 @@ impl Shared {
         Err(Error::Invalid("a key that belongs to another partition".into()))
     }
 
-    async fn reach_here(&self, partition: u32, position: Position) -> Result<()> {
+    pub(super) async fn reach_here(&self, partition: u32, position: Position) -> Result<()> {
         let lane = self.hosting(partition)?;
         if lane.applied() < position {
             lane.barrier(self).await?;

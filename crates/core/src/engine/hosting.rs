@@ -83,6 +83,7 @@ impl Shared {
         let beside = self.warm_up(partition).await?;
         // What came meanwhile is little, and nothing comes while the lane's turn is taken.
         let mut turn = lane.turn.lock().await;
+        let now = self.clock.now();
         beside.catch_up(self, &mut *beside.turn.lock().await).await?;
         let folded = beside.folded_bytes.load(Ordering::Relaxed);
         let next = beside.turn.into_inner();
@@ -92,6 +93,7 @@ impl Shared {
             )));
         }
         lane.install(&mut turn, Some(next));
+        lane.is_read_since(now);
         lane.folded_bytes.store(folded, Ordering::Relaxed);
         self.show_all(&mut turn)?;
         drop(turn);

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::future::poll_immediate;
 use tokio::sync::watch;
@@ -52,6 +53,8 @@ pub(super) struct Lane {
     /// How often somebody began to read it to its end, and which of them was the last to succeed.
     barriers_begun: AtomicU64,
     barriers_done: AtomicU64,
+    /// When the last read to its end began that succeeded, in nanoseconds of the clock.
+    read_at: AtomicU64,
     /// How many times in a row nothing new was found in the log.
     pub(super) quiet: AtomicU32,
     /// Whether another node has made checkpoints that this one does not know.
@@ -110,6 +113,7 @@ impl Lane {
             term: AtomicU64::new(0),
             barriers_begun: AtomicU64::new(0),
             barriers_done: AtomicU64::new(0),
+            read_at: AtomicU64::new(0),
             quiet: AtomicU32::new(0),
             is_outdated: AtomicBool::new(false),
         }
@@ -268,8 +272,9 @@ impl Lane {
             return Ok(());
         }
         let number = self.barriers_begun.fetch_add(1, Ordering::AcqRel) + 1;
-        let before = turn.applied;
+        let (before, now) = (turn.applied, shared.clock.now());
         self.catch_up(shared, &mut turn).await?;
+        self.is_read_since(now);
         self.barriers_done.store(number, Ordering::Release);
         let quiet =
             if turn.applied > before { 0 } else { self.quiet.load(Ordering::Relaxed).saturating_add(1) };
@@ -412,6 +417,16 @@ impl Lane {
         self.term.store(0, Ordering::Release);
         self.is_outdated.store(false, Ordering::Relaxed);
         self.publish(turn.applied);
+    }
+
+    /// Everything that was in the log at this time is folded.
+    pub(super) fn is_read_since(&self, time: Duration) {
+        self.read_at.fetch_max(time.as_nanos() as u64, Ordering::Release);
+    }
+
+    /// A time at which everything that was in the log then is folded.
+    pub(super) fn read_at(&self) -> Duration {
+        Duration::from_nanos(self.read_at.load(Ordering::Acquire))
     }
 
     /// How far the lane is.

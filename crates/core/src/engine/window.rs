@@ -63,7 +63,7 @@ fn number_of(definition: &Definition) -> u64 {
 }
 
 /// Takes in what another bucket says: a key that one may have may be there, and only one that none has is absent.
-fn join(answers: &mut [Answer], told: &[Answer]) {
+pub(super) fn join(answers: &mut [Answer], told: &[Answer]) {
     for (answer, told) in answers.iter_mut().zip(told) {
         *answer = match (*answer, told) {
             (Answer::Maybe, _) | (_, Answer::Maybe) => Answer::Maybe,
@@ -140,10 +140,19 @@ impl Shared {
     /// The buckets of a window that are alive, newest first; nothing if the filter is no window. Those that other nodes made are among
     /// them.
     pub(super) async fn live_buckets(&self, filter: &Arc<Handle>) -> Result<Option<Vec<Arc<Handle>>>> {
-        let Some(window) = filter.definition().window else { return Ok(None) };
+        if !filter.is_window() {
+            return Ok(None);
+        }
         self.prove_catalog().await?;
-        self.refresh(filter, window);
-        Ok(Some(filter.live.load().buckets.clone()))
+        Ok(Some(self.known_buckets(filter)))
+    }
+
+    /// The same as far as it is known here.
+    pub(super) fn known_buckets(&self, filter: &Arc<Handle>) -> Vec<Arc<Handle>> {
+        if let Some(window) = filter.definition().window {
+            self.refresh(filter, window);
+        }
+        filter.live.load().buckets.clone()
     }
 
     /// Brings all buckets that are alive into memory.

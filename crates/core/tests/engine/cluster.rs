@@ -1,5 +1,6 @@
 //! Several engines on one log: each answers for all, whoever hosts what, and whatever becomes of the others.
 
+mod looks;
 mod wholes;
 mod windows;
 
@@ -12,7 +13,8 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use umbel_core::clock::ManualClock;
 use umbel_core::engine::{
-    Answer, Applied, BlocksFrom, Cluster, Engine, NewFilter, PartOf, Role, Settings, Shape, Token,
+    Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, NewFilter, PartOf, Role, Settings, Shape, Told,
+    Token,
 };
 use umbel_core::fold::Counts;
 use umbel_core::log::{Log, MemoryLog};
@@ -142,6 +144,24 @@ impl Cluster for Seat {
             answers.extend(first.contains_for_peer(filter, &[*key], after).await?);
         }
         Ok(answers)
+    }
+
+    async fn look(
+        &self,
+        filter: u64,
+        keys: &[(u32, Fingerprint)],
+        after: &Token,
+        consistency: Consistency,
+    ) -> Result<Told> {
+        let mut all = Told::default();
+        for key in keys {
+            let first = self.town.engine(self.first(key.0))?;
+            let told = first.look_for_peer(filter, &[*key], after, consistency).await?;
+            all.answers.extend(told.answers);
+            told.position.positions().for_each(|(partition, position)| all.position.see(partition, position));
+            all.age = all.age.max(told.age);
+        }
+        Ok(all)
     }
 
     async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>> {
@@ -487,7 +507,11 @@ async fn life(seed: u64, steps: usize) {
                 }
             }
             (8..13, Ok(Some(filter))) => {
-                let Ok(answers) = engine.contains(&filter, &fingerprints, None).await else { continue };
+                let answers = match world.below(3) {
+                    0 => engine.look(&filter, &fingerprints, None, Consistency::Strong).await.map(|told| told.answers),
+                    _ => engine.contains(&filter, &fingerprints, None).await,
+                };
+                let Ok(answers) = answers else { continue };
                 for (number, answer) in numbers.iter().zip(answers) {
                     let is_held = held.get(&(name, *number)).is_some_and(|count| *count > 0);
                     if is_held && !unsure.contains_key(&(name, *number)) {

@@ -16,6 +16,7 @@ use umbel_filter::Fingerprint;
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use super::lines::Lines;
+use crate::commands::look::{age_ms, reading};
 use crate::commands::table::Id;
 
 /// A key: text, or bytes in base64.
@@ -47,6 +48,8 @@ struct Asked {
     keys: Vec<Key>,
     /// A position that the answers have to include.
     after: Option<String>,
+    /// How current they have to be: `any`, `current` or `strong`.
+    read: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -196,9 +199,16 @@ pub(super) async fn check(caller: Caller, Path(name): Path<String>, request: Req
     // The position is taken before the answers, so they include it.
     let position = engine.token().to_string();
     if !is_text(&request) {
-        let Asked { keys, after } = super::json(request).await?;
+        let Asked { keys, after, read } = super::json(request).await?;
         let after: Option<Token> = after.map(|text| text.parse()).transpose()?;
         let keys = hashed(&filter, keys)?;
+        if let Some(read) = read {
+            let wanted = reading(&read).ok_or_else(|| Fault::invalid("read is any, current or strong"))?;
+            let told = engine.look(&filter, &keys, after.as_ref(), wanted).await?;
+            let words: Vec<&str> = told.answers.iter().map(|answer| answer.word()).collect();
+            let position = told.position.to_string();
+            return Ok(Json(json!({ "answers": words, "position": position, "age_ms": age_ms(told.age) })));
+        }
         let answers = engine.contains(&filter, &keys, after.as_ref()).await?;
         let words: Vec<&str> = answers.iter().map(|answer| answer.word()).collect();
         return Ok(Json(json!({ "answers": words, "position": position })));

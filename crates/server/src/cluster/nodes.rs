@@ -10,14 +10,16 @@ use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use umbel_core::clock::Clock;
 use umbel_core::cluster::{Membership, View};
-use umbel_core::engine::{Answer, Applied, BlocksFrom, Cluster, Engine, PartOf, Role, Shape, Token};
+use umbel_core::engine::{
+    Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, PartOf, Role, Shape, Token, Told,
+};
 use umbel_core::fold::Counts;
 use umbel_core::{Error, Position, Result};
 use umbel_filter::Fingerprint;
 
 use super::link::Failure;
 use super::peers::{Errand, Peer, Peers};
-use super::wire::parts;
+use super::wire::{looks, parts};
 use super::{DOWN, wire};
 use crate::digest::Digest;
 use crate::metrics::{Kind, Page};
@@ -348,6 +350,36 @@ impl Nodes {
         Ok(answers)
     }
 
+    async fn look_at(
+        &self,
+        place: &Place,
+        filter: u64,
+        keys: &[(u32, Fingerprint)],
+        after: &Token,
+        consistency: Consistency,
+    ) -> Result<Told, Failure> {
+        let peer = match place {
+            Place::Here(engine) => {
+                return engine
+                    .look_for_peer(filter, keys, after, consistency)
+                    .await
+                    .map_err(Failure::Refused);
+            }
+            Place::There(peer) => peer,
+        };
+        // A barrier reads the log.
+        let errand = if consistency == Consistency::Strong { Errand::Read } else { Errand::Lookup };
+        let mut all = Told::default();
+        for keys in keys.chunks(KEYS_MAX) {
+            let payload = looks::put_look(consistency, filter, after, keys.iter());
+            let told = self.ask(peer, errand, "LOOK", &payload, looks::told).await?;
+            all.answers.extend(told.answers);
+            told.position.positions().for_each(|(partition, position)| all.position.see(partition, position));
+            all.age = all.age.max(told.age);
+        }
+        Ok(all)
+    }
+
     async fn verify_at(
         &self,
         place: &Place,
@@ -404,6 +436,33 @@ impl Cluster for Nodes {
             (numbers, outcome)
         };
         self.everywhere(keys.len(), |number| keys[number].0, true, Repeat::Always, send).await
+    }
+
+    async fn look(
+        &self,
+        filter: u64,
+        keys: &[(u32, Fingerprint)],
+        after: &Token,
+        consistency: Consistency,
+    ) -> Result<Told> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let asked = picked(keys, &numbers);
+            let told = self.look_at(&place, filter, &asked, after, consistency).await;
+            // Each key with what its answer was given from.
+            let each = told.map(|told| {
+                let from = |(partition, _): &(u32, Fingerprint)| (*partition, told.position.position(*partition), told.age);
+                told.answers.iter().copied().zip(asked.iter().map(from)).collect::<Vec<_>>()
+            });
+            (numbers, each)
+        };
+        let each = self.everywhere(keys.len(), |number| keys[number].0, true, Repeat::Always, send).await?;
+        let mut all = Told::default();
+        for (answer, (partition, position, age)) in each {
+            all.answers.push(answer);
+            all.position.see(partition, position);
+            all.age = all.age.max(age);
+        }
+        Ok(all)
     }
 
     async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>> {

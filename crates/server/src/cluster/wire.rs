@@ -7,11 +7,12 @@
 //! REACH   partition u32, position 16                               --> nothing
 //! COUNTS  filter u64, partitions: [u32]                            --> items, held, removed: u64 each, for each partition
 //!
-//! KEYS, SHAPES, BLOCKS: parts of filters, see `parts`
+//! LOOK: see `looks`; KEYS, SHAPES, BLOCKS: parts of filters, see `parts`
 //!
 //! answers: how many u32, then two bits for each key: 0 false, 1 true, 2 not taken
 //! ```
 
+pub(crate) mod looks;
 pub(crate) mod parts;
 
 use bytes::Bytes;
@@ -201,23 +202,32 @@ pub(crate) fn put_question<'k>(
     keys: impl ExactSizeIterator<Item = &'k Key>,
 ) -> Vec<u8> {
     let mut out = filter.to_le_bytes().to_vec();
-    put_length(&mut out, after.positions().count());
-    for (partition, position) in after.positions() {
+    put_token(&mut out, after);
+    put_keys(&mut out, keys);
+    out
+}
+
+fn put_token(out: &mut Vec<u8>, token: &Token) {
+    put_length(out, token.positions().count());
+    for (partition, position) in token.positions() {
         out.extend(partition.to_le_bytes());
         out.extend(position.to_bytes());
     }
-    put_keys(&mut out, keys);
-    out
+}
+
+fn take_token(message: &mut Message<'_>) -> Result<Token> {
+    let mut token = Token::default();
+    for _ in 0..message.count(KEY_BYTES)? {
+        let partition = message.u32()?;
+        token.see(partition, message.position()?);
+    }
+    Ok(token)
 }
 
 pub(crate) fn question(bytes: &[u8]) -> Result<(u64, Token, Vec<Key>)> {
     let mut message = Message(bytes);
     let filter = message.u64()?;
-    let mut after = Token::default();
-    for _ in 0..message.count(KEY_BYTES)? {
-        let partition = message.u32()?;
-        after.see(partition, message.position()?);
-    }
+    let after = take_token(&mut message)?;
     let keys = take_keys(&mut message)?;
     message.end((filter, after, keys))
 }

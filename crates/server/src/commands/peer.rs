@@ -7,7 +7,7 @@ use umbel_core::{Result, cluster};
 use super::arguments::text;
 use super::table::Id;
 use super::{Outcome, Refusal};
-use crate::cluster::wire::parts;
+use crate::cluster::wire::{looks, parts};
 use crate::cluster::{Nodes, wire};
 use crate::node::Node;
 use crate::resp::Command;
@@ -18,7 +18,7 @@ fn nodes(session: &Session) -> Outcome<Arc<Nodes>> {
     session.node.cluster.clone().ok_or_else(|| "ERR this server is no node of a cluster".into())
 }
 
-/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|VERIFY|REACH|COUNTS|KEYS|SHAPES|BLOCKS message`
+/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|LOOK|VERIFY|REACH|COUNTS|KEYS|SHAPES|BLOCKS message`
 pub(super) async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
     let nodes = nodes(session)?;
     if id == Id::UmbelPeerHello {
@@ -48,6 +48,10 @@ async fn answer(id: Id, session: &Session, message: &[u8]) -> Result<Vec<u8>> {
             let (filter, after, keys) = wire::question(message)?;
             let answers = engine.contains_for_peer(filter, &keys, &after).await?;
             Ok(wire::put_answers(&answers))
+        }
+        Id::UmbelPeerLook => {
+            let (consistency, filter, after, keys) = looks::look(message)?;
+            Ok(looks::put_told(&engine.look_for_peer(filter, &keys, &after, consistency).await?))
         }
         Id::UmbelPeerVerify => {
             let (filter, keys) = wire::verify(message)?;

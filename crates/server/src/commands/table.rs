@@ -96,6 +96,7 @@ rows! {
     UmbelPeerVerify "umbel.peer|verify" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "How often keys were added, for another node";
     UmbelPeerReach "umbel.peer|reach" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Folds up to a position, for another node";
     UmbelPeerCounts "umbel.peer|counts" 3 ["admin" "noscript" "fast" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "What a filter holds here, for another node";
+    UmbelPeerLook "umbel.peer|look" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Looks keys up as current as somebody wants, for another node";
     UmbelPeerKeys "umbel.peer|keys" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "The next keys of a part of a filter, for another node";
     UmbelPeerShapes "umbel.peer|shapes" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "What arrays parts of a filter have, for another node";
     UmbelPeerBlocks "umbel.peer|blocks" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Blocks of a part of a filter, for another node";

@@ -8,7 +8,7 @@ use umbel_core::entry::Request;
 use umbel_filter::Fingerprint;
 
 use super::arguments::{Words, float, is, text, unsigned};
-use super::{Outcome, bf};
+use super::{Outcome, bf, look};
 use crate::making::Making;
 use crate::names::{key_of, name_of};
 use crate::resp::Command;
@@ -27,7 +27,7 @@ const HELP: &[&str] = &[
     "    -- Adds items. The same session and sequence again have no second effect and get the same answer.",
     "UMBEL.REMOVE key [SESSION id SEQUENCE number] ITEMS item [item ...]",
     "    -- Takes items out of a counting filter, each once, if they were added.",
-    "UMBEL.EXISTS key [AFTER position] ITEMS item [item ...]",
+    "UMBEL.EXISTS key [AFTER position] [READ any|current|strong] ITEMS item [item ...]",
     "    -- absent, maybe or unknown for each item, and the position that the answers include.",
     "UMBEL.VERIFY key item [item ...]",
     "    -- How often each item was added, exactly.",
@@ -113,7 +113,7 @@ fn options<'a, const N: usize>(
     Err("ERR ITEMS and one item or more are missing".into())
 }
 
-fn hashed(filter: &Handle, command: Command<'_>, first: usize) -> Vec<Fingerprint> {
+pub(super) fn hashed(filter: &Handle, command: Command<'_>, first: usize) -> Vec<Fingerprint> {
     command.from(first).map(|item| filter.hasher().fingerprint(item)).collect()
 }
 
@@ -176,11 +176,14 @@ fn write_written(session: &mut Session, written: &Written) {
     }
 }
 
-/// `UMBEL.EXISTS key [AFTER position] ITEMS item...`
+/// `UMBEL.EXISTS key [AFTER position] [READ any|current|strong] ITEMS item...`
 pub(super) async fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
-    let ([after], first) = options(command, ["AFTER"])?;
+    let ([after, read], first) = options(command, ["AFTER", "READ"])?;
     let after = after.map(position).transpose()?;
     let filter = session.node.filter(&name_of(command.get(1))).await?;
+    if let Some(read) = read {
+        return look::exists(session, command, filter.as_ref(), after.as_ref(), (read, first)).await;
+    }
     // The position is taken before the answers, so they include it.
     let position = session.node.engine.token().to_string();
     let answers = match &filter {
