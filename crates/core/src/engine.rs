@@ -26,6 +26,7 @@ mod look;
 mod manifest;
 mod memory;
 mod merge;
+mod orphans;
 mod part;
 mod recover;
 mod requests;

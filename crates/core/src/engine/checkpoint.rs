@@ -101,6 +101,18 @@ impl Shared {
     /// Makes a checkpoint of a slot, unless there is nothing new for one. True if it made one.
     pub(super) async fn checkpoint(&self, number: u16) -> Result<bool> {
         let _busy = self.maintenance(number).lock().await;
+        let made = self.checkpoint_alone(number).await;
+        match made {
+            Ok(true) => self.sweep_orphans(number).await,
+            Ok(false) => {}
+            // What it has written is nobody's.
+            Err(_) => self.sweep_again(number).await,
+        }
+        made
+    }
+
+    /// The same for one who has the slot's maintenance.
+    async fn checkpoint_alone(&self, number: u16) -> Result<bool> {
         let lane = self.lane(number);
         if !self.is_first(lane.partition) {
             return Ok(false);
@@ -231,7 +243,7 @@ impl Shared {
         Ok(Some(run))
     }
 
-    /// Removes what no checkpoint needs any more. What is left by a failure is removed at the next start.
+    /// Removes what no checkpoint needs any more. What is left by a failure is removed later.
     async fn remove(&self, slot: u16, forgotten: Forgotten) {
         for number in forgotten.manifests {
             let _ = self.blobs.delete(&Path::from(manifest_name(slot, number))).await;
@@ -244,6 +256,15 @@ impl Shared {
     /// Merges runs of a slot into one, if there are many; true if it did.
     pub(super) async fn merge(&self, number: u16) -> Result<bool> {
         let _busy = self.maintenance(number).lock().await;
+        let merged = self.merge_alone(number).await;
+        if merged.is_err() {
+            self.sweep_again(number).await;
+        }
+        merged
+    }
+
+    /// The same for one who has the slot's maintenance.
+    async fn merge_alone(&self, number: u16) -> Result<bool> {
         let lane = self.lane(number);
         if !self.is_first(lane.partition) {
             return Ok(false);

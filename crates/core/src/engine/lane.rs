@@ -82,6 +82,8 @@ pub(super) struct Slot {
     pub(super) stored: HashMap<u64, Stored>,
     /// Checkpoints that are kept, oldest first.
     pub(super) kept: Vec<Kept>,
+    /// How many checkpoints were made since it was looked for blobs that none needs; 0 if nobody looked.
+    pub(super) unswept: u32,
     /// Whether readers see it. A slot that is still being folded is not shown.
     pub(super) is_shown: bool,
 }

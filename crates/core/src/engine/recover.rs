@@ -1,6 +1,6 @@
 //! Recovery: every slot from its newest whole checkpoint, then the log.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -11,6 +11,7 @@ use super::Shared;
 use super::checkpoint::{Kept, manifest_name, put_new, read};
 use super::lane::{Lane, Slot, Turn};
 use super::manifest::Manifest;
+use super::orphans::{number_of, orphans, remove_all};
 use super::settings::Settings;
 use super::stored::Stored;
 use crate::archive::Run;
@@ -149,8 +150,11 @@ pub(super) async fn recover_slot(
     }
     let kept: Vec<Kept> = whole.iter().rev().map(Kept::of).collect();
     if let Counted::All = counted {
-        remove_orphans(&**blobs, names, &manifests, &kept).await;
+        let (orphans, _) = orphans(names, &kept);
+        remove_all(&**blobs, orphans).await;
     }
+    // Where others may be making checkpoints, what they left is removed when one of this node's own counts.
+    let unswept = if let Counted::All = counted { 1 } else { 0 };
     let Some(newest) = whole.into_iter().next() else {
         return match first_error {
             Some(error) => Err(error),
@@ -161,6 +165,7 @@ pub(super) async fn recover_slot(
                 stored: HashMap::new(),
                 kept,
                 is_shown: false,
+                unswept,
             }),
         };
     };
@@ -171,30 +176,7 @@ pub(super) async fn recover_slot(
         stored.insert(filter.id, filter.stored);
     }
     let state = state.restored(begun.max(newest.number), newest.position, &newest.sessions, shards)?;
-    Ok(Slot { state, last_entry: newest.last_entry, runs, stored, kept, is_shown: false })
-}
-
-/// The number in the name of a blob that ends like this.
-fn number_of(name: &str, end: &str) -> Option<u64> {
-    let file = name.rsplit('/').next()?.strip_suffix(end)?;
-    file.get(..12)?.parse().ok()
-}
-
-/// Removes blobs that no kept checkpoint needs: a crash left them. What fails is tried at the next start.
-async fn remove_orphans(blobs: &dyn ObjectStore, names: &[String], manifests: &[u64], kept: &[Kept]) {
-    // Without two whole checkpoints, nothing is known to be superfluous.
-    let [older, newer] = kept else { return };
-    let needed: HashSet<&str> = older.blobs.iter().chain(&newer.blobs).map(|blob| &**blob).collect();
-    let damaged = manifests.iter().any(|number| *number > older.number && *number != newer.number);
-    for name in names {
-        let old = match number_of(name, ".manifest") {
-            Some(number) => number < older.number,
-            None => !needed.contains(name.as_str()) && !damaged,
-        };
-        if old {
-            let _ = blobs.delete(&Path::from(name.as_str())).await;
-        }
-    }
+    Ok(Slot { state, last_entry: newest.last_entry, runs, stored, kept, is_shown: false, unswept })
 }
 
 /// The lanes of a log, by partition, with what checkpoints have of their slots.

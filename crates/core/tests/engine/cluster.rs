@@ -1,6 +1,7 @@
 //! Several engines on one log: each answers for all, whoever hosts what, and whatever becomes of the others.
 
 mod looks;
+mod orphans;
 mod wholes;
 mod windows;
 
@@ -13,8 +14,8 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use umbel_core::clock::ManualClock;
 use umbel_core::engine::{
-    Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, NewFilter, PartOf, Role, Settings, Shape, Told,
-    Token,
+    Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, NewFilter, PartOf, Role, Settings, Shape,
+    Token, Told,
 };
 use umbel_core::fold::Counts;
 use umbel_core::log::{Log, MemoryLog};
@@ -417,7 +418,9 @@ fn counts_are_whole_or_an_error_while_hosts_change() {
             let (partition, to) = (step % PARTITIONS, (step as usize * 7 + 1) % NODES);
             world.engine(to).host(partition).await.unwrap();
             world.town.move_to(partition, to);
-            (0..NODES).filter(|node| (*node == to) == (step % 2 == 0)).for_each(|node| world.town.learn(node));
+            (0..NODES)
+                .filter(|node| (*node == to) == (step % 2 == 0))
+                .for_each(|node| world.town.learn(node));
             for node in 0..NODES {
                 assert_eq!(count(node).await.unwrap().held, 3000, "step {step} at {node}");
             }
@@ -473,7 +476,7 @@ async fn life(seed: u64, steps: usize) {
         });
         let fingerprints: Vec<Fingerprint> = numbers.iter().map(|number| key(*number)).collect();
         let found = engine.find(name).await;
-        match (world.below(21), found) {
+        match (world.below(22), found) {
             (0..6, Ok(found)) => {
                 recent.push((name, numbers.clone()));
                 let filter = found.unwrap_or_else(|| panic!("seed {seed}, step {step}: {name} is not there"));
@@ -508,7 +511,10 @@ async fn life(seed: u64, steps: usize) {
             }
             (8..13, Ok(Some(filter))) => {
                 let answers = match world.below(3) {
-                    0 => engine.look(&filter, &fingerprints, None, Consistency::Strong).await.map(|told| told.answers),
+                    0 => engine
+                        .look(&filter, &fingerprints, None, Consistency::Strong)
+                        .await
+                        .map(|told| told.answers),
                     _ => engine.contains(&filter, &fingerprints, None).await,
                 };
                 let Ok(answers) = answers else { continue };
@@ -564,6 +570,22 @@ async fn life(seed: u64, steps: usize) {
                 1 => lock(&world.town.seats)[node].has_lease = false,
                 _ => world.everybody_learns(),
             },
+            (21, Ok(Some(filter))) if world.below(5) == 0 => {
+                // What is gathered from all nodes is what was acknowledged, each key as often as it is held.
+                let union = NewFilter::new(format!("union {step}"), Spec::counting(3000, 0.01));
+                let Ok(union) = engine.create(union).await else { continue };
+                if engine.merge(&union, &[filter]).await.is_ok() {
+                    let sure = held.iter().filter(|(at, _)| at.0 == name && !unsure.contains_key(*at));
+                    let sure: Vec<(u64, u64)> = sure.map(|((_, number), count)| (*number, *count)).collect();
+                    let asked: Vec<Fingerprint> = sure.iter().map(|(number, _)| key(*number)).collect();
+                    let counts = engine.verify(&union, &asked).await.unwrap_or_default();
+                    for ((number, count), told) in sure.into_iter().zip(counts) {
+                        let count = if name == "bloom" { count.min(1) } else { count };
+                        assert_eq!(told, count, "seed {seed}, step {step}: {name} {number} at {node}");
+                    }
+                }
+                let _ = engine.drop_filter(&union).await;
+            }
             _ => {}
         }
     }
@@ -597,6 +619,7 @@ async fn life(seed: u64, steps: usize) {
             }
         }
     }
+    orphans::are_removed(&world, seed, 4).await;
     for node in 0..NODES {
         for ((name, number), _) in held.iter().filter(|(at, count)| **count > 0 && !unsure.contains_key(*at))
         {
