@@ -63,6 +63,7 @@ pub use feed::Changes;
 pub use gather::{BlocksFrom, LayerShape, PartOf, Shape};
 use handle::Directory;
 pub use handle::{Answer, Handle};
+pub use hosting::Hosted;
 pub use inspect::{BlobReport, StoredReport, inspect};
 use lane::{Lane, Slot};
 use ledger::Ledger;

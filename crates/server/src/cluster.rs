@@ -8,6 +8,7 @@
 //!  Hosting: takes partitions in and lets go of them
 //! ```
 
+mod figures;
 mod hosting;
 mod link;
 mod nodes;

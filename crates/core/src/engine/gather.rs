@@ -20,6 +20,10 @@ use crate::fold::{Counts, Projection};
 use crate::limits::{DUMP_CHUNK_BYTES_MAX, KEYS_PAGE_MAX};
 use crate::{Error, Result};
 
+/// Parts whose arrays are digested, or only told of, for one request.
+const DIGESTED_AT_ONCE: usize = 16;
+const SHAPES_AT_ONCE: usize = 512;
+
 /// The part of a filter that one slot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartOf {
@@ -152,7 +156,10 @@ fn blocks_from(filter: &Filter, offset: u64, bytes_max: usize) -> Result<Bytes> 
 /// The arrays of a part: as they are here, or as another node had them a moment ago.
 pub(super) enum Arrays {
     Here(Arc<Projection>),
-    Copied(Vec<Filter>, #[expect(dead_code, reason = "it counts while the arrays are there")] Vec<Reservation>),
+    Copied(
+        Vec<Filter>,
+        #[expect(dead_code, reason = "it counts while the arrays are there")] Vec<Reservation>,
+    ),
 }
 
 impl Arrays {
@@ -189,7 +196,8 @@ impl Engine {
             Some(cluster) => match self.shared.live_buckets(filter).await? {
                 None => self.shared.counts_in_nodes(&**cluster, filter).await,
                 Some(buckets) => {
-                    let counted = buckets.iter().map(|bucket| self.shared.counts_in_nodes(&**cluster, bucket));
+                    let counted =
+                        buckets.iter().map(|bucket| self.shared.counts_in_nodes(&**cluster, bucket));
                     Ok(try_join_all(counted).await?.into_iter().fold(Counts::default(), Counts::and))
                 }
             },
@@ -203,7 +211,9 @@ impl Shared {
         let partitions: Vec<u32> = partitions.into_iter().collect();
         let counted = cluster.counts(filter.id(), &partitions).await?;
         if counted.len() != partitions.len() {
-            return Err(Error::Retry("other nodes counted more or fewer partitions than they were asked".into()));
+            return Err(Error::Retry(
+                "other nodes counted more or fewer partitions than they were asked".into(),
+            ));
         }
         Ok(counted.into_iter().fold(Counts::default(), Counts::and))
     }
@@ -220,7 +230,11 @@ impl Shared {
         digested: bool,
     ) -> Result<Vec<Shape>> {
         let parts: Vec<PartOf> = filter.slots().map(|slot| self.part_of(filter, slot)).collect();
-        let shapes = cluster.shapes(&parts, digested).await?;
+        let mut shapes = Vec::with_capacity(parts.len());
+        // Whoever digests arrays reads all of them.
+        for some in parts.chunks(if digested { DIGESTED_AT_ONCE } else { SHAPES_AT_ONCE }) {
+            shapes.extend(cluster.shapes(some, digested).await?);
+        }
         if shapes.len() != parts.len() || shapes.iter().any(|shape| shape.layers.is_empty()) {
             return Err(Error::Retry("other nodes told of more or fewer arrays than there are".into()));
         }
@@ -275,7 +289,9 @@ impl Shared {
             let array = Filter::from_outline(&layer.outline, secret, &self.means.limits);
             let mut array = array.map_err(|error| Error::Invalid(error.to_string()))?;
             if array.bytes() != layer.bytes {
-                return Err(Error::Corrupt(format!("an array of {name} is not as long as another node says")));
+                return Err(Error::Corrupt(format!(
+                    "an array of {name} is not as long as another node says"
+                )));
             }
             let (mut offset, mut block) = (0, 0);
             while offset < layer.bytes {
@@ -302,8 +318,8 @@ impl Shared {
 
     /// The filter of a part that a peer asks for, when all that was acknowledged of the part is folded.
     async fn proven_part(&self, part: PartOf) -> Result<Arc<Handle>> {
-        let is_wrong = u32::from(part.slot) >= self.settings.slots
-            || self.lane(part.slot).partition != part.partition;
+        let is_wrong =
+            u32::from(part.slot) >= self.settings.slots || self.lane(part.slot).partition != part.partition;
         if is_wrong {
             return Err(Error::Invalid(format!("slot {} of partition {}", part.slot, part.partition)));
         }
@@ -320,7 +336,8 @@ impl Shared {
         let slot = turn.slot(self, part.slot).ok_or_else(|| lane.moved_away())?;
         let shard = slot.state.shard(part.filter).ok_or_else(|| gone(&filter))?;
         let resident = shard.projection().cloned();
-        resident.ok_or_else(|| Error::Retry(format!("the filter {} is not in memory", filter.definition().name)))
+        resident
+            .ok_or_else(|| Error::Retry(format!("the filter {} is not in memory", filter.definition().name)))
     }
 
     /// The filter of that number, also if another node made it a moment ago.

@@ -7,6 +7,7 @@
 //! A partition is taken in beside what answers, so that one which is hosted already answers meanwhile.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
@@ -25,6 +26,21 @@ const QUIET_MAX: u32 = 3;
 /// Rounds after which newer checkpoints are looked for.
 const ROUNDS_BETWEEN_CHECKPOINTS: u64 = 10;
 
+/// What can be told of a partition that is hosted here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hosted {
+    /// Its number.
+    pub partition: u32,
+    /// Whether this node is its first host.
+    pub is_first: bool,
+    /// How long ago all that was in its log was folded here, at most.
+    pub age: Duration,
+    /// Entries that were folded here since this node was started.
+    pub entries: u64,
+    /// Bytes of entries that its checkpoints do not have yet.
+    pub bytes_since_checkpoint: u64,
+}
+
 /// Which partitions are hosted here.
 impl Engine {
     /// Takes a partition in: its checkpoints, then its log up to the end. It answers from then on.
@@ -40,6 +56,20 @@ impl Engine {
     /// Whether a partition is hosted here.
     pub fn hosts(&self, partition: u32) -> bool {
         self.shared.hosting(partition).is_ok()
+    }
+
+    /// What can be told of the partitions that are hosted here, by number.
+    pub fn hosted(&self) -> Vec<Hosted> {
+        let shared = &self.shared;
+        let hosted = shared.lanes.iter().filter(|lane| shared.hosting(lane.partition).is_ok());
+        let told = hosted.map(|lane| Hosted {
+            partition: lane.partition,
+            is_first: shared.is_first(lane.partition),
+            age: shared.age_of(lane),
+            entries: lane.entries.load(Ordering::Relaxed),
+            bytes_since_checkpoint: lane.folded_bytes.load(Ordering::Relaxed),
+        });
+        told.collect()
     }
 
     /// The partition that every node hosts: it says what filters there are.
@@ -86,6 +116,7 @@ impl Shared {
         let now = self.clock.now();
         beside.catch_up(self, &mut *beside.turn.lock().await).await?;
         let folded = beside.folded_bytes.load(Ordering::Relaxed);
+        lane.entries.fetch_add(beside.entries.load(Ordering::Relaxed), Ordering::Relaxed);
         let next = beside.turn.into_inner();
         if next.applied < turn.applied {
             return Err(Error::Retry(format!(

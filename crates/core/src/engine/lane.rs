@@ -46,6 +46,8 @@ pub(super) struct Lane {
     effects: Effects,
     /// Rounds of checkpoints, with the trim in the end, come one after another.
     pub(super) checkpoints: tokio::sync::Mutex<()>,
+    /// Entries that were folded since it was made.
+    pub(super) entries: AtomicU64,
     /// Bytes of entries that were folded, for whoever decides when to make a checkpoint.
     pub(super) folded_bytes: AtomicU64,
     /// The term in which it was read to its end; 0 for none.
@@ -111,6 +113,7 @@ impl Lane {
             applied: watch::Sender::new(applied),
             effects: Effects::after(known_after.max(applied)),
             checkpoints: tokio::sync::Mutex::default(),
+            entries: AtomicU64::new(0),
             folded_bytes: AtomicU64::new(0),
             term: AtomicU64::new(0),
             barriers_begun: AtomicU64::new(0),
@@ -409,6 +412,7 @@ impl Lane {
         }
         turn.applied = turn.applied.max(position);
         self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.entries.fetch_add(1, Ordering::Relaxed);
         Ok(applied)
     }
 

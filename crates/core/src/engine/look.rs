@@ -202,7 +202,7 @@ impl Shared {
     }
 
     /// How long ago a lane had everything that was in the log, at most.
-    fn age_of(&self, lane: &Lane) -> Duration {
+    pub(super) fn age_of(&self, lane: &Lane) -> Duration {
         let role = self.cluster.as_ref().map(|cluster| cluster.role(lane.partition));
         match role {
             // Nothing is acknowledged without it.

@@ -22,7 +22,7 @@ use super::peers::{Errand, Peer, Peers};
 use super::wire::{looks, parts};
 use super::{DOWN, wire};
 use crate::digest::Digest;
-use crate::metrics::{Kind, Page};
+use crate::metrics::Page;
 
 /// How long a request is tried again while hosts change: a lease has to end meanwhile, and all have to know of it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOKUP_TIME: Duration = Duration::from_secs(1);
 /// How long it may take to read the log or the archive.
 const READ_TIME: Duration = Duration::from_secs(10);
+/// How long it may take to read much of them.
+const BULK_TIME: Duration = Duration::from_secs(60);
 /// How long somebody waits at most before it looks again who hosts what.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Bytes of entries in one message.
@@ -121,21 +123,10 @@ impl Nodes {
     }
 
     /// What is counted.
-    pub(crate) fn collect(&self, page: &mut Page) {
-        let view = self.membership.view();
-        let gauges = [
-            ("umbel_cluster_nodes", "Nodes of the cluster.", view.nodes().len()),
-            ("umbel_cluster_settled", "Whether all nodes act on the same.", view.is_settled().into()),
-            ("umbel_partitions_hosted", "Partitions that this node serves.", self.membership.serves().len()),
-            (
-                "umbel_partitions_first",
-                "Partitions that it is the first host of.",
-                self.membership.first_of(),
-            ),
-        ];
-        for (name, help, value) in gauges {
-            page.family(name, Kind::Gauge, help).sample(&[], value as u64);
-        }
+    pub fn collect(&self, page: &mut Page) {
+        let engine = self.here().ok();
+        let hosted = engine.map(|engine| engine.hosted()).unwrap_or_default();
+        super::figures::collect(&self.membership, &hosted, page);
         self.peers.collect(page);
     }
 
@@ -292,7 +283,11 @@ impl Nodes {
         payload: &[u8],
         read: impl Fn(&[u8]) -> Result<T>,
     ) -> Result<T, Failure> {
-        let time = if errand == Errand::Lookup { LOOKUP_TIME } else { READ_TIME };
+        let time = match errand {
+            Errand::Lookup => LOOKUP_TIME,
+            Errand::Read => READ_TIME,
+            Errand::Bulk => BULK_TIME,
+        };
         let answer = self.peers.ask(peer, errand, command, payload, time).await?;
         read(&answer).map_err(Failure::Refused)
     }
@@ -450,7 +445,9 @@ impl Cluster for Nodes {
             let told = self.look_at(&place, filter, &asked, after, consistency).await;
             // Each key with what its answer was given from.
             let each = told.map(|told| {
-                let from = |(partition, _): &(u32, Fingerprint)| (*partition, told.position.position(*partition), told.age);
+                let from = |(partition, _): &(u32, Fingerprint)| {
+                    (*partition, told.position.position(*partition), told.age)
+                };
                 told.answers.iter().copied().zip(asked.iter().map(from)).collect::<Vec<_>>()
             });
             (numbers, each)
@@ -506,9 +503,7 @@ impl Cluster for Nodes {
         let send = |place: Place, numbers: Vec<usize>| async move {
             let asked = picked(partitions, &numbers);
             let outcome = match &place {
-                Place::Here(engine) => {
-                    engine.counts_for_peer(filter, &asked).await.map_err(Failure::Refused)
-                }
+                Place::Here(engine) => engine.counts_for_peer(filter, &asked).await.map_err(Failure::Refused),
                 Place::There(peer) => {
                     let payload = wire::put_count(filter, &asked);
                     self.ask(peer, Errand::Read, "COUNTS", &payload, wire::counts).await
@@ -525,7 +520,7 @@ impl Cluster for Nodes {
                 Place::Here(engine) => engine.keys_for_peer(part, after).await.map_err(Failure::Refused),
                 Place::There(peer) => {
                     let payload = parts::put_keys(part, after);
-                    self.ask(&peer, Errand::Read, "KEYS", &payload, parts::page).await
+                    self.ask(&peer, Errand::Bulk, "KEYS", &payload, parts::page).await
                 }
             }
         };
@@ -541,7 +536,7 @@ impl Cluster for Nodes {
                 }
                 Place::There(peer) => {
                     let payload = parts::put_parts(&asked, digested);
-                    self.ask(peer, Errand::Read, "SHAPES", &payload, parts::shapes).await
+                    self.ask(peer, Errand::Bulk, "SHAPES", &payload, parts::shapes).await
                 }
             };
             (numbers, outcome)
@@ -558,7 +553,7 @@ impl Cluster for Nodes {
                 Place::There(peer) => {
                     let payload = parts::put_blocks(part, from, bytes_max);
                     let whole = |bytes: &[u8]| Ok(Bytes::copy_from_slice(bytes));
-                    self.ask(&peer, Errand::Read, "BLOCKS", &payload, whole).await
+                    self.ask(&peer, Errand::Bulk, "BLOCKS", &payload, whole).await
                 }
             }
         };

@@ -29,6 +29,10 @@ const SUBMIT_TIME: Duration = Duration::from_secs(10);
 /// Connections for what reads the log or the archive. What waits for the log at one node may have to ask another one for this, so it must not
 /// stand behind what waits there.
 const FOR_READS: usize = 2;
+/// Connections for what reads much: nobody who waits for the log should stand behind that.
+const FOR_BULK: usize = 1;
+/// Peers that have samples of their own, the first by name.
+const PEERS_SHOWN_MAX: usize = 256;
 /// Whoever did not answer is asked last for so long.
 const AVOIDED_FOR: Duration = Duration::from_secs(1);
 
@@ -39,6 +43,8 @@ pub(super) enum Errand {
     Lookup,
     /// What reads the log or the archive, and waits for nobody else.
     Read,
+    /// What reads much of them.
+    Bulk,
 }
 
 /// All other nodes that were ever asked and live still.
@@ -62,6 +68,7 @@ pub(super) struct Peer {
     about: Arc<About>,
     lookups: [RwLock<Option<Link>>; FOR_LOOKUPS],
     reads: [RwLock<Option<Link>>; FOR_READS],
+    bulk: [RwLock<Option<Link>>; FOR_BULK],
     submits: [OnceLock<mpsc::Sender<Submit>>; FOR_SUBMITS],
     next: AtomicUsize,
 }
@@ -82,6 +89,8 @@ struct About {
     failed: AtomicU64,
     requests: AtomicU64,
     errors: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
     took: Histogram,
 }
 
@@ -113,7 +122,11 @@ impl Peers {
 
     /// Whether a node did not answer a moment ago.
     pub(super) fn is_avoided(&self, peer: &Peer) -> bool {
-        let failed = peer.about.failed.load(Ordering::Relaxed);
+        self.has_failed(&peer.about)
+    }
+
+    fn has_failed(&self, about: &About) -> bool {
+        let failed = about.failed.load(Ordering::Relaxed);
         failed != 0 && self.to.clock.now().saturating_sub(Duration::from_nanos(failed)) < AVOIDED_FOR
     }
 
@@ -130,6 +143,7 @@ impl Peers {
         let place = match errand {
             Errand::Lookup => &peer.lookups[number % FOR_LOOKUPS],
             Errand::Read => &peer.reads[number % FOR_READS],
+            Errand::Bulk => &peer.bulk[number % FOR_BULK],
         };
         self.to.ask(&peer.about, place, command, payload, time).await
     }
@@ -160,6 +174,7 @@ impl Peers {
         // One that was started again is the same to whoever looks.
         let by_name: BTreeMap<&str, &About> =
             peers.values().map(|peer| (peer.about.name.as_str(), &*peer.about)).collect();
+        let by_name: Vec<(&str, &About)> = by_name.into_iter().take(PEERS_SHOWN_MAX).collect();
         let mut counter = |name, help, value: &dyn Fn(&About) -> u64| {
             let mut family = page.family(name, Kind::Counter, help);
             by_name.iter().for_each(|(name, peer)| _ = family.sample(&[("peer", name)], value(peer)));
@@ -170,6 +185,20 @@ impl Peers {
         counter("umbel_peer_errors_total", "Requests that another node did not do.", &|peer| {
             peer.errors.load(Ordering::Relaxed)
         });
+        counter("umbel_peer_sent_bytes_total", "Bytes of requests to another node.", &|peer| {
+            peer.sent_bytes.load(Ordering::Relaxed)
+        });
+        counter("umbel_peer_received_bytes_total", "Bytes of another node's answers.", &|peer| {
+            peer.received_bytes.load(Ordering::Relaxed)
+        });
+        let mut family = page.family(
+            "umbel_peer_avoided",
+            Kind::Gauge,
+            "Whether another node did not answer a moment ago.",
+        );
+        for (name, peer) in &by_name {
+            family.sample(&[("peer", name)], u64::from(self.has_failed(peer)));
+        }
         let mut family = page.family("umbel_peer_seconds", Kind::Histogram, "How long another node took.");
         for (name, peer) in &by_name {
             let mut counts = Counts::default();
@@ -193,6 +222,7 @@ impl Way {
         let frame = wire::frame(&[command.as_bytes(), payload]);
         let (answer, waits) = oneshot::channel();
         about.requests.fetch_add(1, Ordering::Relaxed);
+        about.sent_bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
         let outcome = match self.hand_over(about, place, Call { frame, time, answer }) {
             Ok(()) => waits.await.unwrap_or_else(|_| Err(Failure::Lost("the connection has ended".into()))),
             Err(why) => Err(Failure::Unsent(why.to_owned())),
@@ -200,7 +230,10 @@ impl Way {
         let now = self.clock.now();
         about.took.record(1, now.saturating_sub(began));
         match &outcome {
-            Ok(_) => about.failed.store(0, Ordering::Relaxed),
+            Ok(bytes) => {
+                about.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                about.failed.store(0, Ordering::Relaxed);
+            }
             Err(failure) => {
                 about.errors.fetch_add(1, Ordering::Relaxed);
                 if !matches!(failure, Failure::Refused(_)) {
@@ -298,12 +331,15 @@ impl Peer {
             failed: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
             took: Histogram::default(),
         };
         Self {
             about: Arc::new(about),
             lookups: Default::default(),
             reads: Default::default(),
+            bulk: Default::default(),
             submits: Default::default(),
             next: AtomicUsize::new(0),
         }

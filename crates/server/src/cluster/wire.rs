@@ -383,7 +383,8 @@ mod tests {
         assert_eq!(numbers(&put_numbers(&[1, u64::MAX])).unwrap(), [1, u64::MAX]);
         let position = Position::from_number(5);
         assert_eq!(reach(&put_reach(1, position)).unwrap(), (1, position));
-        let told = [Counts { items: 1, held: 2, removed: 3 }, Counts { items: 4, held: 5, removed: u64::MAX }];
+        let told =
+            [Counts { items: 1, held: 2, removed: 3 }, Counts { items: 4, held: 5, removed: u64::MAX }];
         assert_eq!(counts(&put_counts(&told)).unwrap(), told);
         assert_eq!(count(&put_count(7, &[1, u32::MAX])).unwrap(), (7, vec![1, u32::MAX]));
         assert_eq!(frame(&[b"REACH", b"x"]), b"*3\r\n$10\r\nUMBEL.PEER\r\n$5\r\nREACH\r\n$1\r\nx\r\n");
