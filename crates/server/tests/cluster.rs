@@ -17,6 +17,7 @@ use umbel_core::log::{Log, MemoryLog};
 use umbel_core::registry::{EmbeddedRegistry, Registry};
 use umbel_server::cluster::{Nodes, host, join, keep_place, leave};
 use umbel_server::config::Config;
+use umbel_server::metrics::Page;
 use umbel_server::node::Node;
 use umbel_server::server::Server;
 
@@ -148,7 +149,7 @@ impl Drop for Running {
 }
 
 /// Asks again while the server says that it may help.
-fn insist(client: &mut Client, words: &[&str]) -> Value {
+fn insist<W: AsRef<[u8]>>(client: &mut Client, words: &[W]) -> Value {
     let begun = Instant::now();
     loop {
         let value = client.call(words);
@@ -208,8 +209,6 @@ fn any_node_answers_for_all() {
     assert_eq!(insist(&mut on_b, &["CF.COUNT", "erasable", "x"]), Value::Integer(1));
     assert_eq!(insist(&mut on_c, &["CF.DEL", "erasable", "x"]), Value::Integer(1));
     assert_eq!(insist(&mut on_b, &["CF.EXISTS", "erasable", "x"]), Value::Integer(0));
-    let error = on_a.value_of("UMBEL.MERGE large small-1");
-    assert!(error.error().expect("it does not work").contains("does not work on a cluster yet"));
     assert_eq!(insist(&mut on_c, &["DEL", "large"]), Value::Integer(1));
     assert_eq!(insist(&mut on_a, &["EXISTS", "large"]), Value::Integer(0));
     assert!(on_a.ask("INFO cluster").contains("umbel_nodes:3"));
@@ -257,12 +256,126 @@ fn nodes_that_are_killed_leave_or_join_lose_nothing() {
     }
 }
 
+fn bytes(value: Value) -> Vec<u8> {
+    match value {
+        Value::Bulk(bytes) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn whole_filters_go_through_any_node() {
+    let world = World::new();
+    let (a, b, c) = (world.start("a"), world.start("b"), world.start("c"));
+    world.settle(&[&a, &b, &c]);
+    let (mut on_a, mut on_b, mut on_c) = (a.connect(), b.connect(), c.connect());
+    let ok = Value::Simple("OK".into());
+    let (first, second) = (keys(0, 2000), keys(1000, 3000));
+    for (filter, keys) in [("one", &first), ("two", &second)] {
+        assert_eq!(insist(&mut on_a, &["BF.RESERVE", filter, "0.001", "100000"]), ok);
+        insist(&mut on_b, &many("BF.MADD", filter, keys));
+    }
+    // A union of what has parts on all nodes, and of what lives in one slot.
+    let new = insist(&mut on_c, &["UMBEL.MERGE", "one", "two"]);
+    assert!(matches!(new, Value::Integer(990..=1000)), "{new:?}");
+    for client in [&mut on_a, &mut on_b, &mut on_c] {
+        all_there(client, "one", &keys(0, 3000));
+    }
+    insist(&mut on_a, &["BF.ADD", "small", "x"]);
+    assert_eq!(insist(&mut on_b, &["UMBEL.MERGE", "one", "small"]), Value::Integer(1));
+
+    // Dumped here, restored there.
+    let dump = bytes(insist(&mut on_a, &["DUMP", "one"]));
+    assert_eq!(insist(&mut on_b, &[&b"RESTORE"[..], b"copy", b"0", &dump]), ok);
+    let again = insist(&mut on_c, &[&b"RESTORE"[..], b"copy", b"0", &dump]);
+    assert!(again.error().expect("it is there").starts_with("BUSYKEY"), "{again:?}");
+    for client in [&mut on_a, &mut on_b, &mut on_c] {
+        all_there(client, "copy", &keys(0, 3000));
+        assert_eq!(client.value_of("BF.EXISTS copy nobody"), Value::Integer(0));
+    }
+    // In chunks, which one node takes.
+    let mut cursor = 0;
+    loop {
+        let chunk = insist(&mut on_b, &["BF.SCANDUMP", "one", &cursor.to_string()]);
+        let Value::Array(chunk) = chunk else { panic!("{chunk:?}") };
+        let [Value::Integer(next), Value::Bulk(data)] = &chunk[..] else { panic!("{chunk:?}") };
+        if *next == 0 {
+            break;
+        }
+        cursor = *next;
+        let load = [&b"BF.LOADCHUNK"[..], b"chunks", cursor.to_string().as_bytes(), data].map(<[u8]>::to_vec);
+        assert_eq!(insist(&mut on_c, &load), ok);
+    }
+    all_there(&mut on_a, "chunks", &keys(0, 3000));
+    // As a file of one array.
+    let file = bytes(insist(&mut on_c, &["UMBEL.EXPORT", "one", "FORMAT", "native"]));
+    let import = [&b"UMBEL.IMPORT"[..], b"file", b"FORMAT", b"native", b"DATA", &file];
+    assert_eq!(insist(&mut on_a, &import), ok);
+    all_there(&mut on_b, "file", &keys(0, 3000));
+    assert_eq!(insist(&mut on_b, &["BF.EXISTS", "file", "nobody"]), Value::Integer(0));
+
+    // A window takes keys anywhere.
+    let made = ["UMBEL.CREATE", "recent", "1000", "0.01", "WINDOW", "1h", "BUCKETS", "6"];
+    assert_eq!(insist(&mut on_a, &made), ok);
+    for (number, client) in [&mut on_a, &mut on_b, &mut on_c].into_iter().enumerate() {
+        let key = format!("key-{number}");
+        assert_eq!(insist(client, &["BF.ADD", "recent", &key]), Value::Integer(1));
+        assert_eq!(insist(client, &["BF.ADD", "recent", "key-0"]), Value::Integer(0));
+    }
+    for client in [&mut on_a, &mut on_b, &mut on_c] {
+        all_there(client, "recent", &keys(0, 3));
+        assert_eq!(insist(client, &["BF.CARD", "recent"]), Value::Integer(3));
+        assert_eq!(insist(client, &["BF.EXISTS", "recent", "nobody"]), Value::Integer(0));
+    }
+}
+
+#[test]
+fn lookups_are_as_current_as_somebody_wants_and_figures_tell() {
+    let world = World::new();
+    let (a, b, c) = (world.start("a"), world.start("b"), world.start("c"));
+    world.settle(&[&a, &b, &c]);
+    insist(&mut a.connect(), &["BF.RESERVE", "f", "0.001", "100000"]);
+    let added = keys(0, 500);
+    insist(&mut b.connect(), &many("BF.MADD", "f", &added));
+    for node in [&a, &b, &c] {
+        let mut client = node.connect();
+        for read in ["any", "current", "strong"] {
+            let mut words = vec!["UMBEL.EXISTS", "f", "READ", read, "ITEMS"];
+            words.extend(added.iter().map(String::as_str));
+            let told = insist(&mut client, &words);
+            let Value::Array(told) = &told else { panic!("{told:?}") };
+            let [_, Value::Bulk(position), _, Value::Integer(age), _, Value::Array(answers)] = &told[..]
+            else {
+                panic!("{told:?}")
+            };
+            assert_eq!(position.iter().filter(|byte| **byte == b':').count(), PARTITIONS as usize);
+            assert!(*age < 30_000, "{age}");
+            if read != "any" {
+                let maybe = Value::Simple("maybe".into());
+                assert!(answers.len() == 500 && answers.iter().all(|answer| *answer == maybe), "{read}");
+            }
+        }
+        let wrong = client.value_of("UMBEL.EXISTS f READ never ITEMS x");
+        assert_eq!(wrong.error(), Some("ERR READ is any, current or strong"));
+    }
+    let mut page = Page::default();
+    a.nodes.collect(&mut page);
+    let page = page.finish();
+    let hosted = a.node.engine.hosted();
+    let count = |name: &str| page.lines().filter(|line| line.starts_with(name)).count();
+    for family in ["first", "hosts", "age_seconds", "entries_total", "uncheckpointed_bytes"] {
+        assert_eq!(count(&format!("umbel_partition_{family}{{")), hosted.len(), "{family}: {page}");
+    }
+    assert!(page.contains("umbel_partitions_without_host 0"), "{page}");
+    assert!(count("umbel_peer_sent_bytes_total{peer=") >= 1, "{page}");
+}
+
 #[test]
 fn strangers_are_not_let_in() {
     let world = World::new();
     let a = world.start("a");
     let mut stranger = a.connect();
-    for command in ["SUBMIT", "ASK", "VERIFY", "REACH", "COUNTS"] {
+    for command in ["SUBMIT", "ASK", "LOOK", "VERIFY", "REACH", "COUNTS", "KEYS", "SHAPES", "BLOCKS"] {
         let refused = stranger.value_of(&format!("UMBEL.PEER {command} x"));
         assert!(refused.error().expect("refused").starts_with("NOAUTH"), "{refused:?}");
     }
@@ -275,7 +388,7 @@ fn strangers_are_not_let_in() {
     // One of us that says nonsense is told so.
     let mut peer = a.connect();
     assert_eq!(peer.call(&["UMBEL.PEER", "HELLO", secret, "test", "b"]), Value::Simple("OK".into()));
-    for command in ["SUBMIT", "ASK", "VERIFY", "REACH", "COUNTS"] {
+    for command in ["SUBMIT", "ASK", "LOOK", "VERIFY", "REACH", "COUNTS", "KEYS", "SHAPES", "BLOCKS"] {
         let refused = peer.value_of(&format!("UMBEL.PEER {command} x"));
         assert!(refused.error().expect("refused").starts_with("INVALID"), "{refused:?}");
     }
