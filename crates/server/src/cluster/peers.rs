@@ -29,8 +29,6 @@ const SUBMIT_TIME: Duration = Duration::from_secs(10);
 /// Connections for what reads the log or the archive. What waits for the log at one node may have to ask another one for this, so it must not
 /// stand behind what waits there.
 const FOR_READS: usize = 2;
-/// Connections for what reads much: nobody who waits for the log should stand behind that.
-const FOR_BULK: usize = 1;
 /// Peers that have samples of their own, the first by name.
 const PEERS_SHOWN_MAX: usize = 256;
 /// Whoever did not answer is asked last for so long.
@@ -68,7 +66,8 @@ pub(super) struct Peer {
     about: Arc<About>,
     lookups: [RwLock<Option<Link>>; FOR_LOOKUPS],
     reads: [RwLock<Option<Link>>; FOR_READS],
-    bulk: [RwLock<Option<Link>>; FOR_BULK],
+    /// For what is large and may wait: one after the other.
+    bulk: RwLock<Option<Link>>,
     submits: [OnceLock<mpsc::Sender<Submit>>; FOR_SUBMITS],
     next: AtomicUsize,
 }
@@ -143,7 +142,7 @@ impl Peers {
         let place = match errand {
             Errand::Lookup => &peer.lookups[number % FOR_LOOKUPS],
             Errand::Read => &peer.reads[number % FOR_READS],
-            Errand::Bulk => &peer.bulk[number % FOR_BULK],
+            Errand::Bulk => &peer.bulk,
         };
         self.to.ask(&peer.about, place, command, payload, time).await
     }
