@@ -54,6 +54,12 @@ struct Asked {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Verified {
+    keys: Vec<Key>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Who {
     session: Option<u64>,
     sequence: Option<u64>,
@@ -237,7 +243,7 @@ pub(super) async fn check(caller: Caller, Path(name): Path<String>, request: Req
 /// `POST /v1/filters/{name}/verify`
 pub(super) async fn verify(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
     let filter = caller.filter(Id::UmbelVerify, &name).await?;
-    let Asked { keys, .. } = super::json(request).await?;
+    let Verified { keys } = super::json(request).await?;
     let counts = caller.node.engine.verify(&filter, &hashed(&filter, keys)?).await?;
     Ok(Json(json!({ "counts": counts })))
 }
