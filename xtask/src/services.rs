@@ -179,7 +179,7 @@ server.main()
 ";
 
 fn s3(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
-    let program = folder.join("moto.py");
+    let program = folder.join("in_turn.py");
     std::fs::write(&program, MOTO_IN_TURN)?;
     Ok(format!("exec {} {} -H 127.0.0.1 -p {port}", python().join("bin/python").display(), program.display()))
 }
