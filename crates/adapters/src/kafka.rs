@@ -275,22 +275,24 @@ async fn count(
     .await
 }
 
-/// The topic's settings, if this client may read them. The broker that is asked may not know of a new topic yet.
+/// The topic's settings, if this client may read them. The broker that is asked may not know of a new topic yet, or not answer for it
+/// while brokers still find each other.
 async fn settings(
     admin: &AdminClient<DefaultClientContext>,
     topic: &str,
     timeout: Duration,
 ) -> Result<Option<ConfigResource>> {
+    use RDKafkaErrorCode::{ClusterAuthorizationFailed, TopicAuthorizationFailed};
     let options = AdminOptions::new().request_timeout(Some(timeout));
     let end = Instant::now() + timeout;
     loop {
         let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
         let described = described.map_err(|error| failed("cannot read the topic's settings", &error))?;
         match described.into_iter().next() {
-            Some(Err(RDKafkaErrorCode::UnknownTopicOrPartition)) if Instant::now() < end => {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            found => return Ok(found.and_then(Result::ok)),
+            Some(Ok(found)) if found.get("min.insync.replicas").is_some() => return Ok(Some(found)),
+            Some(Err(TopicAuthorizationFailed | ClusterAuthorizationFailed)) => return Ok(None),
+            found if Instant::now() >= end => return Ok(found.and_then(Result::ok)),
+            _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
