@@ -6,11 +6,13 @@
 //! | `engine` | the engine on real files: adds, pauses, recovery, growth, snapshots |
 //! | `sync` | replicas: what travels, how soon it is there, what lookups notice |
 //! | `planes` | logs on engines against the embedded one |
+//! | `cluster` | nodes on a ring against one server |
 //! | `loops` | what a request costs on tokio, on bare epoll and on io_uring |
 //! | `report` | figures for people and programs |
 //! | `measure` | clocks, medians and progress |
 //! | `huge_pages` | the allocator that gives rivals the pages that Umbel's arrays have |
 
+mod cluster;
 mod engine;
 mod filters;
 mod huge_pages;
@@ -64,6 +66,9 @@ enum Command {
     /// Logs on Kafka, NATS, RabbitMQ and Redis against the embedded one: appends, latency, reading back, processor time.
     #[command(after_help = planes::EXAMPLES)]
     Planes(planes::Options),
+    /// A cluster against one server: lookups through the ring, their processor time, adds, a node that is lost.
+    #[command(after_help = cluster::EXAMPLES)]
+    Cluster(cluster::Options),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +79,7 @@ fn main() -> ExitCode {
         Command::Loops(options) => loops::run(&options, how),
         Command::Sync(options) => sync::run(&options, how),
         Command::Planes(options) => planes::run(&options, how),
+        Command::Cluster(options) => cluster::run(&options, how),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -33,10 +33,10 @@ Examples:
 
 const PART: &str = "planes";
 /// Keys of an entry: what a busy server appends at once.
-const ENTRY_KEYS: u64 = 1000;
-const PARTITIONS: u32 = 4;
+pub(crate) const ENTRY_KEYS: u64 = 1000;
+pub(crate) const PARTITIONS: u32 = 4;
 /// Appends that wait for their answer at a time.
-const WRITERS: u32 = 16;
+pub(crate) const WRITERS: u32 = 16;
 /// Bytes that are asked for at once when reading back.
 const READ_BYTES: usize = 4 << 20;
 const ROUNDS: usize = 3;
@@ -195,7 +195,7 @@ fn turn(
 }
 
 /// Appends entries, each writer one after another, and gives how long each took.
-async fn write(log: &Arc<dyn Log>, appends: u64) -> Result<Vec<Duration>, Box<dyn Error>> {
+pub(crate) async fn write(log: &Arc<dyn Log>, appends: u64) -> Result<Vec<Duration>, Box<dyn Error>> {
     let mut tasks = Vec::new();
     for writer in 0..WRITERS {
         let log = Arc::clone(log);

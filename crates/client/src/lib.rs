@@ -37,6 +37,8 @@
 //! they are sent. Cut off, a replica goes on answering, unless [`Options::stale_after`] says otherwise.
 //!
 //! [`blocking::Replica`] is the same for programs without a runtime.
+//!
+//! Where copies are too large for a process, `Router` (feature `router`) asks a cluster, each item at the node that has it.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod admin;
@@ -55,6 +57,8 @@ mod overlay;
 mod peer;
 mod reader;
 mod replica;
+#[cfg(feature = "router")]
+mod router;
 mod shared;
 mod source;
 mod status;
@@ -70,5 +74,7 @@ pub use error::{Error, Result};
 pub use options::{Options, Strategy, WhenStale};
 pub use reader::Reader;
 pub use replica::Replica;
+#[cfg(feature = "router")]
+pub use router::Router;
 pub use status::Status;
 pub use umbel_core::engine::{Answer, Token};

@@ -16,6 +16,7 @@ pub(crate) mod latency;
 pub(crate) mod look;
 pub(crate) mod memory;
 mod peer;
+mod routes;
 pub(crate) mod server;
 pub(crate) mod slowlog;
 pub mod table;
@@ -118,6 +119,7 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::UmbelList => umbel::list(session).await,
         Id::UmbelHelp => umbel::help(session),
         Id::UmbelStats => umbel::stats(session, command).await,
+        Id::UmbelRoutes => routes::routes(session, command).await,
         Id::UmbelPeerHello
         | Id::UmbelPeerSubmit
         | Id::UmbelPeerAsk

@@ -10,9 +10,10 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
+use umbel_client::Router;
 use umbel_core::clock::{Clock, SystemClock};
 use umbel_core::cluster::Settings as Place;
-use umbel_core::engine::{Engine, Settings};
+use umbel_core::engine::{Answer, Engine, Settings};
 use umbel_core::log::{Log, MemoryLog};
 use umbel_core::registry::{EmbeddedRegistry, Registry};
 use umbel_server::cluster::{Nodes, host, join, keep_place, leave};
@@ -254,6 +255,60 @@ fn nodes_that_are_killed_leave_or_join_lose_nothing() {
         assert_eq!(client.value_of("BF.EXISTS f nobody"), Value::Integer(0));
         assert_eq!(client.value_of("BF.CARD f"), Value::Integer(added.len() as i64));
     }
+}
+
+/// How many requests nodes have sent to each other.
+fn passed_on(all: &[&Running]) -> u64 {
+    let count = |one: &&Running| {
+        let mut page = Page::default();
+        one.nodes.collect(&mut page);
+        let lines = page.finish();
+        let lines = lines.lines().filter(|line| line.starts_with("umbel_peer_requests_total{"));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>()
+    };
+    all.iter().map(count).sum()
+}
+
+#[test]
+fn a_client_that_routes_asks_those_who_have_it() {
+    let world = World::new();
+    let (a, b, c) = (world.start("a"), world.start("b"), world.start("c"));
+    world.settle(&[&a, &b, &c]);
+    let mut on_a = a.connect();
+    insist(&mut on_a, &["BF.RESERVE", "large", "0.001", "100000"]);
+    insist(&mut on_a, &["BF.RESERVE", "small", "0.01", "100"]);
+    insist(&mut on_a, &["CF.RESERVE", "erasable", "100000"]);
+    let addresses = [format!("redis://{}", a.address), format!("redis://{}", b.address)];
+    let router = Router::new(&addresses.each_ref().map(String::as_str)).expect("addresses");
+    let (added, others) = (keys(0, 2000), keys(5000, 6000));
+    world.runtime.block_on(async {
+        // Routes, connections, and definitions that nodes learn of.
+        for filter in ["large", "small", "erasable"] {
+            router.contains(filter, &added).await.expect(filter);
+        }
+        let before = passed_on(&[&a, &b, &c]);
+        assert_eq!(router.add("large", &added).await.expect("added"), vec![true; 2000]);
+        assert_eq!(router.contains("large", &added).await.expect("asked"), vec![Answer::Maybe; 2000]);
+        let absent = router.contains("large", &others).await.expect("asked");
+        assert!(absent.iter().filter(|answer| **answer == Answer::Absent).count() > 980);
+        assert_eq!(router.add("small", &["x"]).await.expect("added"), [true]);
+        assert_eq!(router.add("erasable", &["x", "y"]).await.expect("added"), [true, true]);
+        assert_eq!(router.remove("erasable", &["x", "z"]).await.expect("removed"), [true, false]);
+        let left = router.contains("erasable", &["x", "y"]).await.expect("asked");
+        assert_eq!(left, [Answer::Absent, Answer::Maybe]);
+        assert_eq!(passed_on(&[&a, &b, &c]), before, "a node was asked for what another one has");
+        assert_eq!(router.contains("nothing", &["x"]).await.expect("asked"), [Answer::Unknown]);
+        let refused = router.add("nothing", &["x"]).await;
+        assert!(matches!(refused, Err(umbel_client::Error::Refused { status: 404, .. })), "{refused:?}");
+    });
+    all_there(&mut on_a, "large", &added);
+    // One that it asks is gone: others are asked.
+    b.kill();
+    world.runtime.block_on(async {
+        assert_eq!(router.contains("large", &added).await.expect("asked"), vec![Answer::Maybe; 2000]);
+        router.add("large", &others).await.expect("added");
+    });
+    all_there(&mut on_a, "large", &others);
 }
 
 fn bytes(value: Value) -> Vec<u8> {

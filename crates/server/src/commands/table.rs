@@ -84,6 +84,7 @@ rows! {
     UmbelExport "umbel.export" -2 ["readonly" "module"] (1, 1, 1) ["umbel" "dangerous"] "umbel" "A filter as a file of some format";
     UmbelImport "umbel.import" -4 ["write" "denyoom" "module"] (1, 1, 1) ["umbel" "dangerous"] "umbel" "Makes a filter from a file of some format";
     UmbelStats "umbel.stats" 2 ["readonly" "module"] (1, 1, 1) ["umbel"] "umbel" "Fill, estimated error, generation, bytes and adds a second of a filter";
+    UmbelRoutes "umbel.routes" 2 ["readonly" "fast" "module"] (1, 1, 1) ["umbel"] "umbel" "Which nodes of a cluster have which items of a filter";
     UmbelClear "umbel.clear" 2 ["write" "module"] (1, 1, 1) ["umbel"] "umbel" "Forgets all items of a filter";
     UmbelRename "umbel.rename" -3 ["write" "module"] (1, 2, 1) ["umbel"] "umbel" "Gives a filter another name";
     UmbelList "umbel.list" -1 ["readonly" "module"] (0, 0, 0) ["umbel"] "umbel" "All filters";

@@ -48,6 +48,8 @@ const HELP: &[&str] = &[
     "    -- A filter that answers as the one in the file does.",
     "UMBEL.STATS key",
     "    -- Fill, estimated error, generation, bytes, adds a second.",
+    "UMBEL.ROUTES key",
+    "    -- Which nodes have which items: for clients that ask the right one at once.",
     "UMBEL.NODE LIST",
     "UMBEL.NODE DRAIN|UNDRAIN [name]",
     "    -- The nodes of the cluster; lets one give its partitions away, or have them again.",

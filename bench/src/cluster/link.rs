@@ -1,0 +1,80 @@
+//! A connection that speaks Redis's protocol and waits for its answers.
+
+use std::io::{BufRead, BufReader, Error, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// Longest time without an answer.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+pub(super) struct Link {
+    socket: BufReader<TcpStream>,
+}
+
+/// An answer: how many of its numbers are not 0, of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) hits: usize,
+    pub(super) all: usize,
+}
+
+impl Link {
+    pub(super) fn open(port: u16) -> std::io::Result<Self> {
+        let socket = TcpStream::connect(("127.0.0.1", port))?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(SILENCE_MAX))?;
+        Ok(Self { socket: BufReader::with_capacity(1 << 16, socket) })
+    }
+
+    pub(super) fn ask(&mut self, arguments: &[impl AsRef<[u8]>]) -> std::io::Result<Answer> {
+        self.send(arguments)?;
+        self.receive()
+    }
+
+    pub(super) fn send(&mut self, arguments: &[impl AsRef<[u8]>]) -> std::io::Result<()> {
+        self.socket.get_mut().write_all(&encoded(arguments))
+    }
+
+    /// Sends what is encoded already.
+    pub(super) fn send_all(&mut self, requests: &[u8]) -> std::io::Result<()> {
+        self.socket.get_mut().write_all(requests)
+    }
+
+    /// One answer: a word, a number, or a list of numbers. What the server refuses is an error.
+    pub(super) fn receive(&mut self) -> std::io::Result<Answer> {
+        let line = self.line()?;
+        let Some(count) = line.strip_prefix('*') else { return number(&line) };
+        let count: usize = count.parse().map_err(|_| Error::other(line.clone()))?;
+        let mut hits = 0;
+        for _ in 0..count {
+            hits += number(&self.line()?)?.hits;
+        }
+        Ok(Answer { hits, all: count })
+    }
+
+    fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        if self.socket.read_line(&mut line)? == 0 {
+            return Err(Error::other("the server has closed the connection"));
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+fn number(line: &str) -> std::io::Result<Answer> {
+    match line.as_bytes().first() {
+        Some(b':') => Ok(Answer { hits: usize::from(line != ":0"), all: 1 }),
+        Some(b'+') => Ok(Answer { hits: 1, all: 1 }),
+        _ => Err(Error::other(line.to_owned())),
+    }
+}
+
+pub(super) fn encoded(arguments: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments.iter().map(AsRef::as_ref) {
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
