@@ -8,6 +8,7 @@ mod bench;
 mod config;
 mod doctor;
 mod inspect;
+mod load;
 mod node;
 mod ping;
 mod plan;
@@ -51,6 +52,7 @@ enum Command {
     Rollback(publish::Rollback),
     Rollout(rollout::Arguments),
     Replica(Box<replica::Arguments>),
+    Load(Box<load::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Rollback(arguments) => publish::roll_back(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Rollout(arguments) => rollout::run(&arguments),
         Command::Replica(arguments) => replica::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Load(arguments) => load::run(&arguments),
     };
     match outcome {
         Ok(code) => code,

@@ -46,6 +46,18 @@ impl Server {
         self.send(Ask { patience: patience.max(ask.patience), ..ask }).await
     }
 
+    /// Sends bytes of a kind, for what JSON would make larger, and takes JSON.
+    pub async fn post_bytes(
+        &self,
+        path: impl Into<String>,
+        kind: &'static str,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<Value> {
+        let ask = Ask::with_body(Method::POST, path.into(), kind, body);
+        self.send(Ask { patience: patience.max(ask.patience), ..ask }).await
+    }
+
     /// Sets something.
     pub async fn put(&self, path: impl Into<String>, body: &Value) -> Result<Value> {
         self.send(with_json(Method::PUT, path.into(), body)).await

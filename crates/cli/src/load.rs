@@ -1,0 +1,342 @@
+//! `umbel load`: keys from where they are into a filter.
+
+mod from;
+mod show;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use umbel_filter::{Family, Geometry, Hasher, Spec};
+use umbel_load::limits::LANES_MAX;
+use umbel_load::sink::{Facts, ServerSink};
+use umbel_load::size::{self, Room};
+use umbel_load::{Counts, Loader, Options, Progress, Source};
+
+use crate::remote::{Remote, parse_time, runtime};
+use crate::units::{grouped, parse_count};
+use from::Place;
+use show::{Show, counted, event};
+
+/// The exit status of what was stopped from outside: the same command goes on.
+const STOPPED: u8 = 130;
+
+/// How often somebody who waits for a signal looks whether all is over.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Adds keys from files or a database to a filter
+///
+/// What has arrived is written down in a file beside you. Stopped or killed, the same command goes on from there; the file goes when
+/// all is done. Rows without a key (NULL, empty lines and fields) are counted and passed over.
+#[derive(clap::Args)]
+#[command(
+    after_help = "A table is read by ranges of its primary key, in parallel. Passwords are better in UMBEL_SOURCE, PGPASSWORD or MYSQL_PWD than on the command line.
+Examples:
+  umbel load urls keys.txt
+  umbel load urls 'logs/*.ndjson.gz' --field request.url
+  umbel load mails users.csv --column email --create
+  zcat keys.gz | umbel load urls -
+  umbel load urls sqlite:shop.db --table orders --column url
+  umbel load urls postgres://app@db1/shop --table public.orders --column url --rate 50000
+  umbel load urls mysql://app@db1/shop --query 'SELECT id, url FROM orders WHERE paid' --key id --column url
+  umbel load urls keys.txt --count             # reads all, sends nothing, says which capacity to choose"
+)]
+pub(crate) struct Arguments {
+    /// The filter
+    filter: String,
+    #[command(flatten)]
+    from: Place,
+    #[command(flatten)]
+    remote: Remote,
+    /// Counts what is there instead, and says which capacity to choose
+    #[arg(long)]
+    count: bool,
+    /// Makes the filter if there is none, in the size that the source needs or --capacity says
+    #[arg(long)]
+    create: bool,
+    /// The capacity of a filter that is made
+    #[arg(long, value_parser = parse_count, requires = "create")]
+    capacity: Option<u64>,
+    /// The error rate of a filter that is made
+    #[arg(long, default_value_t = 0.001, requires = "create")]
+    error: f64,
+    /// What kind of filter is made
+    #[arg(long, default_value = "bloom", value_parser = ["bloom", "counting", "counting8"], requires = "create")]
+    kind: String,
+    /// Gives a filter that is too small its size before the load, instead of while it goes on
+    #[arg(long)]
+    resize: bool,
+    /// Begins although the filter seems to be too small
+    #[arg(long)]
+    anyway: bool,
+    /// Parts that are read at the same time
+    #[arg(long, default_value_t = 4, value_parser = parse_lanes)]
+    lanes: usize,
+    /// Most keys a second
+    #[arg(long, value_parser = parse_count, value_name = "KEYS")]
+    rate: Option<u64>,
+    /// How long server and source may be away before it gives up
+    #[arg(long, default_value = "60s", value_parser = parse_time)]
+    patience: Duration,
+    /// Where it is written down what has arrived; else a file in this folder
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// Writes nothing down: killed, it begins anew
+    #[arg(long, conflicts_with = "checkpoint")]
+    no_checkpoint: bool,
+    /// Begins anew, whatever was written down
+    #[arg(long)]
+    restart: bool,
+    /// Events as JSON, one a line
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_lanes(text: &str) -> Result<usize, String> {
+    let lanes = text.parse().ok().filter(|lanes| (1..=LANES_MAX).contains(lanes));
+    lanes.ok_or_else(|| format!("lanes are 1 to {LANES_MAX}"))
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let source = arguments.from.open()?;
+    let progress = Progress::default();
+    if arguments.count {
+        return count(arguments, &*source, &progress);
+    }
+    let mut sink = ServerSink::new(arguments.remote.open()?, &arguments.filter)?;
+    let facts = match sink.facts()? {
+        Some(facts) => facts,
+        None => create(arguments, &*source, &mut sink)?,
+    };
+    let options = Options {
+        lanes: arguments.lanes,
+        rate: arguments.rate,
+        patience: arguments.patience,
+        checkpoint: checkpoint(arguments, &*source)?,
+        restart: arguments.restart,
+        exactly_once: facts.counts,
+        target: target(arguments),
+    };
+    let is_kept = options.checkpoint.is_some() && source.is_resumable();
+    let loader = Loader::new(&*source, &sink, options)?;
+    let before = loader.resumed().unwrap_or_default();
+    if loader.resumed().is_some() {
+        let keys = before.keys;
+        match arguments.json {
+            true => event(json!({ "event": "resume", "keys": keys })),
+            false => eprintln!("umbel: going on behind {} keys of an earlier run", grouped(keys.into())),
+        }
+    }
+    let parts = loader.parts();
+    // What was begun had enough room when it began.
+    if loader.resumed().is_none() {
+        check_room(arguments, &facts, size::estimate(&*source, &parts)?, &sink)?;
+    }
+    let mut show = Show::new(&parts, before, arguments.json);
+    let outcome = watched(&progress, &mut show, || loader.run(&progress));
+    let counts = progress.counts();
+    let error = match outcome {
+        Ok(_) => {
+            report(arguments, &*source, &show, &counts);
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(error) => error,
+    };
+    let kept = if is_kept { "; the same command goes on from there" } else { "" };
+    let what = format!("{error}: {} keys have arrived{kept}", grouped(counts.keys.into()));
+    if arguments.json {
+        event(json!({ "event": "error", "message": what }));
+    }
+    if matches!(error, umbel_load::Error::Stopped) {
+        eprintln!("umbel: {what}");
+        return Ok(ExitCode::from(STOPPED));
+    }
+    Err(what.into())
+}
+
+/// Does something in a thread of its own while it is shown how it goes, until somebody stops it.
+fn watched<T: Send>(progress: &Progress, show: &mut Show, work: impl FnOnce() -> T + Send) -> T {
+    let is_over = AtomicBool::new(false);
+    let signals = runtime().ok();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let outcome = work();
+            is_over.store(true, Ordering::Release);
+            outcome
+        });
+        let watcher = scope.spawn(|| {
+            let Some(runtime) = &signals else { return };
+            runtime.block_on(async {
+                let mut signal = std::pin::pin!(tokio::signal::ctrl_c());
+                while !is_over.load(Ordering::Acquire) {
+                    if tokio::time::timeout(LOOK_EVERY, &mut signal).await.is_ok() {
+                        progress.stop();
+                        return;
+                    }
+                }
+            });
+        });
+        show.follow(progress, || worker.is_finished());
+        let outcome = worker.join();
+        is_over.store(true, Ordering::Release);
+        let _ = watcher.join();
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Makes the filter if that is asked for, or says in which size.
+fn create(
+    arguments: &Arguments,
+    source: &dyn Source,
+    sink: &mut ServerSink,
+) -> Result<Facts, Box<dyn Error>> {
+    let (name, parts) = (&arguments.filter, source.parts(arguments.lanes)?);
+    let expected = size::estimate(source, &parts)?;
+    let offer = expected.map(size::capacity_for);
+    let Some(capacity) = arguments.capacity.or(offer).filter(|_| arguments.create) else {
+        let size =
+            offer.map_or(String::new(), |offer| format!(", with room for {} keys", grouped(offer.into())));
+        let with = if arguments.create { "--capacity says how large" } else { "--create makes one" };
+        return Err(format!("there is no filter {name}; {with}{size}").into());
+    };
+    sink.create(capacity, arguments.error, &arguments.kind)?;
+    tell(arguments, &format!("made {name} for {} keys", grouped(capacity.into())), capacity, expected);
+    sink.facts()?.ok_or_else(|| format!("the filter {name} is gone again").into())
+}
+
+/// Looks whether the filter is large enough, gives it its size, or says what to do.
+fn check_room(
+    arguments: &Arguments,
+    facts: &Facts,
+    expected: Option<u64>,
+    sink: &ServerSink,
+) -> Result<(), Box<dyn Error>> {
+    let name = &arguments.filter;
+    let Some(keys) = expected else { return Ok(()) };
+    let about = grouped(keys.into());
+    match size::room(facts, keys) {
+        Room::Enough => {}
+        Room::Grows { offer } | Room::TooSmall { offer } if arguments.resize => {
+            let larger = grouped(offer.into());
+            tell(arguments, &format!("{name} is given room for {larger} keys"), offer, expected);
+            sink.resize(offer)?;
+        }
+        Room::Grows { offer } => {
+            let larger = grouped(offer.into());
+            let text = format!(
+                "about {about} keys for {name}, which has room for {}: it grows meanwhile; --resize makes it {larger} first",
+                grouped(facts.capacity.into())
+            );
+            tell(arguments, &text, offer, expected);
+        }
+        Room::TooSmall { offer } if !arguments.anyway => {
+            let larger = grouped(offer.into());
+            return Err(format!(
+                "about {about} keys are too many for {name}, which has room for {} and does not grow: \
+                 --resize gives it room for {larger}, --anyway begins as it is",
+                grouped(facts.capacity.into())
+            )
+            .into());
+        }
+        Room::TooSmall { offer } => {
+            let text = match forecast(facts, keys) {
+                Some(error) => format!("with {about} keys {name} would err at a rate of {error:.2e}"),
+                None => format!("{name} is too small for {about} keys"),
+            };
+            tell(arguments, &text, offer, expected);
+        }
+    }
+    Ok(())
+}
+
+/// The error rate that the filter would have with so many keys.
+fn forecast(facts: &Facts, keys: u64) -> Option<f64> {
+    let spec = match facts.counts {
+        true => Spec::counting(facts.capacity, facts.error),
+        false => Spec::bloom(facts.capacity, facts.error),
+    };
+    let geometry = Geometry::for_spec(&spec, 1).ok()?;
+    Some(geometry.error_with(facts.items.max(keys) as f64))
+}
+
+fn tell(arguments: &Arguments, text: &str, capacity: u64, expected: Option<u64>) {
+    match arguments.json {
+        true => event(
+            json!({ "event": "size", "message": text, "capacity": capacity, "expected_keys": expected }),
+        ),
+        false => eprintln!("umbel: {text}"),
+    }
+}
+
+fn target(arguments: &Arguments) -> String {
+    format!("{} at {}", arguments.filter, arguments.remote.server)
+}
+
+/// A name that the same source and filter get again.
+fn checkpoint(arguments: &Arguments, source: &dyn Source) -> Result<Option<PathBuf>, Box<dyn Error>> {
+    if arguments.no_checkpoint {
+        return Ok(None);
+    }
+    if arguments.checkpoint.is_some() {
+        return Ok(arguments.checkpoint.clone());
+    }
+    let what = format!("{}\n{}", source.identity(), target(arguments));
+    let bytes = Hasher::new(Family::Xxh3, None)?.fingerprint(what.as_bytes()).to_bytes();
+    let name: String = bytes[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Some(format!("umbel-load-{name}.checkpoint").into()))
+}
+
+fn report(arguments: &Arguments, source: &dyn Source, show: &Show, counts: &Counts) {
+    let (seconds, rate) = show.pace(counts);
+    if arguments.json {
+        let mut told = counted(counts);
+        told["event"] = "done".into();
+        told["seconds"] = seconds.into();
+        told["keys_per_second"] = (rate.round() as u64).into();
+        event(told);
+        return;
+    }
+    let number = |number: u64| grouped(number.into());
+    let nulls = match counts.nulls {
+        0 => String::new(),
+        nulls => format!(", {} rows without a key passed over", number(nulls)),
+    };
+    println!(
+        "{} keys from {} into {}: {} were new{nulls}; {seconds:.1} s, {} a second",
+        number(counts.keys),
+        source.name(),
+        arguments.filter,
+        number(counts.added),
+        grouped(rate as u128)
+    );
+}
+
+fn count(
+    arguments: &Arguments,
+    source: &dyn Source,
+    progress: &Progress,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let mut show = Show::new(&source.parts(arguments.lanes)?, Counts::default(), arguments.json);
+    let counted = watched(progress, &mut show, || {
+        umbel_load::count(source, arguments.lanes, arguments.patience, progress)
+    })?;
+    let (counts, distinct, capacity) = (counted.counts, counted.distinct, counted.capacity);
+    if arguments.json {
+        let mut told = show::counted(&counts);
+        told["event"] = "count".into();
+        told["distinct"] = distinct.into();
+        told["capacity"] = capacity.into();
+        event(told);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let number = |number: u64| grouped(number.into());
+    println!("keys      {}", number(counts.keys));
+    println!("distinct  about {}", number(distinct));
+    println!("no key    {} rows", number(counts.nulls));
+    println!("capacity  {} (a quarter more than there are)", number(capacity));
+    println!("          umbel plan --capacity {capacity} --error {} says what that takes", arguments.error);
+    Ok(ExitCode::SUCCESS)
+}

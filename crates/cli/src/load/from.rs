@@ -1,0 +1,114 @@
+//! Where keys come from, as a command is told.
+
+use std::error::Error;
+
+use umbel_load::Source;
+use umbel_load::files::{Csv, Files, Format};
+use umbel_load::sql::{self, Asked, Relation, SqlSource};
+
+/// A source and how keys stand in it. Flatten it into a command's arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Place {
+    /// Files or patterns of them (packed with gzip or zstd if need be), - for standard input, or a database: sqlite:FILE, postgres://user@host/database, mysql://user@host/database
+    #[arg(required = true, value_name = "SOURCE", env = "UMBEL_SOURCE", hide_env_values = true)]
+    source: Vec<String>,
+    /// How keys stand in files; else their names say it
+    #[arg(long, value_parser = ["lines", "csv", "tsv", "json", "parquet"])]
+    format: Option<String>,
+    /// The column with the keys, of CSV, Parquet or a table; several with commas are one key together
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    column: Vec<String>,
+    /// The field with the keys, of objects of JSON in lines: url, or request.url
+    #[arg(long, value_name = "PATH")]
+    field: Option<String>,
+    /// What stands between the values of several columns in a key
+    #[arg(long, default_value = ":", value_name = "TEXT")]
+    separator: String,
+    /// What stands between fields of CSV
+    #[arg(long, value_parser = parse_delimiter, value_name = "CHARACTER")]
+    delimiter: Option<u8>,
+    /// The first record of CSV is one like the others: --column takes numbers from 1
+    #[arg(long)]
+    no_header: bool,
+    /// The table of a database, perhaps with its schema
+    #[arg(long, conflicts_with = "query", value_name = "[SCHEMA.]NAME")]
+    table: Option<String>,
+    /// A query of a database, in place of a table; it needs --key
+    #[arg(long, value_name = "SQL")]
+    query: Option<String>,
+    /// The columns that order the rows and differ in every two of them; else the table's primary key
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    key: Vec<String>,
+}
+
+fn parse_delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] if byte.is_ascii() => Ok(*byte),
+        _ if text == "\\t" => Ok(b'\t'),
+        _ => Err("a delimiter is one character of ASCII; \\t is a tabulator".into()),
+    }
+}
+
+impl Place {
+    pub(crate) fn open(&self) -> Result<Box<dyn Source>, Box<dyn Error>> {
+        match &*self.source {
+            [address] if sql::is_address(address) => Ok(Box::new(self.database(address)?)),
+            _ => Ok(Box::new(Files::new(self.source.clone(), self.file_format()?)?)),
+        }
+    }
+
+    fn database(&self, address: &str) -> Result<SqlSource, Box<dyn Error>> {
+        let relation = match (&self.table, &self.query) {
+            (Some(table), _) => Relation::table(table),
+            (None, Some(query)) => Relation::Query(query.clone()),
+            (None, None) => return Err("a database needs --table or --query".into()),
+        };
+        if self.column.is_empty() {
+            return Err("a table needs --column: which one has the keys?".into());
+        }
+        let asked = Asked {
+            relation,
+            columns: self.column.clone(),
+            separator: self.separator.clone(),
+            key: self.key.clone(),
+        };
+        Ok(SqlSource::open(address, asked)?)
+    }
+
+    fn file_format(&self) -> Result<Format, Box<dyn Error>> {
+        if self.table.is_some() || self.query.is_some() || !self.key.is_empty() {
+            return Err("--table, --query and --key are for databases".into());
+        }
+        let format = self.format.as_deref().unwrap_or_else(|| self.guess());
+        let columns = || match &*self.column {
+            [] => Err(format!("{format} needs --column: which one has the keys?")),
+            columns => Ok(columns.to_vec()),
+        };
+        Ok(match format {
+            "csv" | "tsv" => {
+                let usual = if format == "tsv" { b'\t' } else { b',' };
+                Format::csv(Csv {
+                    columns: columns()?,
+                    separator: self.separator.clone(),
+                    delimiter: self.delimiter.unwrap_or(usual),
+                    has_header: !self.no_header,
+                })?
+            }
+            "json" => {
+                Format::json(self.field.as_deref().ok_or("json needs --field: which one has the keys?")?)?
+            }
+            "parquet" => Format::Parquet { column: columns()?.join(".") },
+            _ if !self.column.is_empty() => return Err("lines have no columns; is it --format csv?".into()),
+            _ => Format::Lines,
+        })
+    }
+
+    /// What is asked for says more than names do.
+    fn guess(&self) -> &'static str {
+        match Format::guess(&self.source[0]) {
+            "lines" if self.field.is_some() => "json",
+            "lines" if !self.column.is_empty() => "csv",
+            format => format,
+        }
+    }
+}

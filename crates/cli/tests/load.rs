@@ -1,0 +1,207 @@
+//! `umbel load` as people type it: into a real server, killed on the way, and with everything that may be wrong.
+
+#[path = "faults/server.rs"]
+#[allow(dead_code, reason = "the tests of faults use all of it")]
+mod server;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use server::Server;
+use umbel_client::Server as Api;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder that commands run in, and that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("umbel-cli-load-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).unwrap();
+    }
+
+    fn files(&self) -> Vec<String> {
+        let names = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn command(server: &Server, folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_umbel"));
+    command.arg("load").args(arguments).args(["--server", &server.url()]).current_dir(folder);
+    command.stdin(Stdio::null());
+    command
+}
+
+fn load(server: &Server, folder: &Folder, arguments: &[&str]) -> Output {
+    command(server, &folder.0, arguments).output().unwrap()
+}
+
+/// The last event of a load that succeeds.
+fn done(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+fn complaint(output: &Output) -> String {
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Asks the server itself.
+struct Asked {
+    api: Api,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Asked {
+    fn new(server: &Server) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { api: Api::new(&server.url(), None).unwrap(), runtime }
+    }
+
+    fn post(&self, path: String, body: &Value) -> Value {
+        self.runtime.block_on(self.api.post(path, body, PATIENCE)).unwrap()
+    }
+
+    fn make(&self, body: &Value) {
+        self.post("/v1/filters".to_owned(), body);
+    }
+
+    fn filter(&self, name: &str) -> Value {
+        self.runtime.block_on(self.api.get(Api::path(name, ""))).unwrap()
+    }
+
+    /// How often each key is there, exactly.
+    fn verify(&self, name: &str, keys: &[String]) -> Vec<u64> {
+        let counts = keys.chunks(5_000).flat_map(|keys| {
+            let told = self.post(Api::path(name, "verify"), &json!({ "keys": keys }));
+            told["counts"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).collect::<Vec<_>>()
+        });
+        counts.collect()
+    }
+}
+
+fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("https://example.org/{number}")).collect()
+}
+
+#[test]
+fn a_file_becomes_a_filter_of_the_right_size() {
+    let (server, folder, keys) = (Server::new(), Folder::new("file"), keys(45_000));
+    let asked = Asked::new(&server);
+    folder.write("keys.txt", &(keys.join("\n") + "\n\n"));
+    let counted = done(&load(&server, &folder, &["urls", "keys.txt", "--count", "--json"]));
+    assert_eq!((counted["keys"].as_u64(), counted["nulls"].as_u64()), (Some(45_000), Some(1)));
+    let distinct = counted["distinct"].as_u64().unwrap();
+    assert!((43_500..=45_000).contains(&distinct), "{counted}");
+    let said = complaint(&load(&server, &folder, &["urls", "keys.txt"]));
+    assert!(said.contains("no filter urls") && said.contains("--create"), "{said}");
+    let told =
+        done(&load(&server, &folder, &["urls", "keys.txt", "--create", "--error", "0.0001", "--json"]));
+    assert_eq!((told["event"].as_str(), told["keys"].as_u64()), (Some("done"), Some(45_000)), "{told}");
+    let filter = asked.filter("urls");
+    assert!((56_000..=60_000).contains(&filter["capacity"].as_u64().unwrap()), "{filter}");
+    assert!(asked.verify("urls", &keys).iter().all(|count| *count == 1));
+    assert_eq!(folder.files(), ["keys.txt"], "nothing is left beside it");
+    let again = load(&server, &folder, &["urls", "keys.txt"]);
+    let text = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(text.contains("45,000 keys from keys.txt into urls: 0 were new, 1 rows without a key"), "{text}");
+}
+
+#[test]
+fn every_kind_of_file_and_standard_input() {
+    let (server, folder) = (Server::new(), Folder::new("kinds"));
+    let asked = Asked::new(&server);
+    // The server alone knows the secret of this family.
+    for family in ["murmur3", "xxh3", "keyed"] {
+        asked.make(&json!({ "name": family, "capacity": 10_000, "error": 0.001, "family": family }));
+        folder.write("a.csv", "id,mail\n1,csv@a\n2,\n");
+        folder.write("a.ndjson", "{\"user\": {\"mail\": \"json@a\"}}\n");
+        folder.write("b.ndjson", "{\"user\": {\"mail\": \"json\\u00e9\"}}\n");
+        let told = done(&load(&server, &folder, &[family, "a.csv", "--column", "id,mail", "--json"]));
+        assert_eq!((told["keys"].as_u64(), told["nulls"].as_u64()), (Some(1), Some(1)));
+        done(&load(&server, &folder, &[family, "*.ndjson", "--field", "user.mail", "--json"]));
+        let mut child = command(&server, &folder.0, &[family, "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"from stdin\n\xff\xfe\n").unwrap();
+        assert!(child.wait().unwrap().success());
+        let expected = ["1:csv@a", "json@a", "jsoné", "from stdin"].map(str::to_owned);
+        assert_eq!(asked.verify(family, &expected), [1, 1, 1, 1], "{family}");
+        assert_eq!(asked.filter(family)["items"], 5);
+    }
+}
+
+/// Waits until something has arrived, and kills.
+fn kill_half_way(mut child: Child, asked: &Asked, more_than: u64) {
+    let end = Instant::now() + PATIENCE;
+    while asked.filter("urls")["items"].as_u64().unwrap() <= more_than {
+        assert!(Instant::now() < end && child.try_wait().unwrap().is_none(), "nothing arrives");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_load_that_was_killed_goes_on_and_counts_no_key_twice() {
+    let (server, folder, keys) = (Server::new(), Folder::new("killed"), keys(120_000));
+    let asked = Asked::new(&server);
+    asked.make(&json!({ "name": "urls", "capacity": 200_000, "error": 0.001, "kind": "counting" }));
+    for (number, keys) in keys.chunks(30_000).enumerate() {
+        folder.write(&format!("{number}.txt"), &keys.join("\n"));
+    }
+    let arguments = ["urls", "?.txt", "--rate", "40000", "--lanes", "3", "--json"];
+    for more_than in [0, 40_000] {
+        let child = command(&server, &folder.0, &arguments).stdout(Stdio::null()).spawn().unwrap();
+        kill_half_way(child, &asked, more_than);
+        assert!(folder.files().iter().any(|name| name.ends_with(".checkpoint")), "{:?}", folder.files());
+    }
+    let output = load(&server, &folder, &["urls", "?.txt", "--lanes", "2", "--json"]);
+    let resumed: Value =
+        serde_json::from_slice(output.stdout.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    assert_eq!(resumed["event"], "resume", "{resumed}");
+    assert_eq!(done(&output)["keys"], 120_000);
+    assert!(asked.verify("urls", &keys).iter().all(|count| *count == 1));
+    assert_eq!(folder.files().len(), 4, "{:?}", folder.files());
+}
+
+#[test]
+fn what_is_wrong_is_said_before_it_begins() {
+    let (server, folder) = (Server::new(), Folder::new("wrong"));
+    let asked = Asked::new(&server);
+    folder.write("keys.txt", &keys(30_000).join("\n"));
+    folder.write("a.csv", "id,mail\n1,x\n");
+    asked.make(&json!({ "name": "small", "capacity": 1_000, "error": 0.01, "growth": 1.0 }));
+    for (arguments, words) in [
+        (&["small", "keys.txt"][..], &["too many for small", "1,000", "38,000", "--resize"][..]),
+        (&["small", "keys.txt", "--anyway"], &["goes on from there"]),
+        (&["small", "nothing.txt"], &["nothing.txt"]),
+        (&["small", "a.csv"], &["--column"]),
+        (&["small", "a.csv", "--column", "email"], &["\"email\"", "id, mail"]),
+        (&["small", "keys.txt", "--table", "t"], &["for databases"]),
+        (&["small", "keys.txt", "--lanes", "0"], &["lanes"]),
+        (&["small", "oracle:x", "--table", "t"], &["for databases"]),
+    ] {
+        let said = complaint(&load(&server, &folder, arguments));
+        assert!(words.iter().all(|word| said.contains(word)), "{arguments:?}: {said}");
+    }
+    let told = load(&server, &folder, &["small", "keys.txt", "--resize", "--restart"]);
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    assert_eq!(asked.filter("small")["capacity"], 38_000);
+}

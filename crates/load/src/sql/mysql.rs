@@ -1,0 +1,191 @@
+//! MySQL and MariaDB.
+
+use std::time::Duration;
+
+use mysql::consts::ColumnType;
+use mysql::prelude::Queryable;
+use mysql::{Conn, Opts, OptsBuilder, Params};
+
+use super::key::{Keys, UniqueKey};
+use super::statement::{Column, Dialect};
+use super::value::{Row, Value};
+use super::{Connect, Database};
+use crate::{Error, Result};
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The character set of what is no text.
+const BINARY: u16 = 63;
+/// Errors that pass: too many connections, a server that ends, locks that others have, a transaction that gave way.
+const PASSING: [u16; 5] = [1040, 1053, 1205, 1213, 1927];
+
+/// A server.
+pub(super) struct Server {
+    options: Opts,
+}
+
+impl Server {
+    pub(super) fn new(address: &str) -> Result<Self> {
+        let rest = address.split_once("://").map_or("", |(_, rest)| rest);
+        let wrong = |error| Error::Invalid(format!("an address of MySQL: {error}"));
+        let options = Opts::from_url(&format!("mysql://{rest}")).map_err(wrong)?;
+        // Where its own tools look for it.
+        let password = options.get_pass().map(str::to_owned).or_else(|| std::env::var("MYSQL_PWD").ok());
+        let builder = OptsBuilder::from_opts(options)
+            .pass(password)
+            .tcp_connect_timeout(Some(CONNECT))
+            .init(vec!["SET SESSION TRANSACTION READ ONLY", "SET time_zone = '+00:00'"]);
+        Ok(Self { options: builder.into() })
+    }
+}
+
+impl Connect for Server {
+    fn connect(&self) -> Result<Box<dyn Database>> {
+        let connection = Conn::new(self.options.clone()).map_err(|error| wrong(&error))?;
+        Ok(Box::new(Open { connection }))
+    }
+}
+
+struct Open {
+    connection: Conn,
+}
+
+fn wrong(error: &mysql::Error) -> Error {
+    let message = format!("MySQL: {error}");
+    match error {
+        mysql::Error::IoError(_) | mysql::Error::DriverError(_) | mysql::Error::CodecError(_) => {
+            Error::Retry(message)
+        }
+        mysql::Error::MySqlError(told) if PASSING.contains(&told.code) => Error::Retry(message),
+        _ => Error::Invalid(message),
+    }
+}
+
+fn parameter(value: &Value) -> mysql::Value {
+    match value {
+        Value::Int(number) => mysql::Value::Int(*number),
+        Value::Uint(number) => mysql::Value::UInt(*number),
+        Value::Text(text) => mysql::Value::Bytes(text.clone().into_bytes()),
+        Value::Blob(bytes) => mysql::Value::Bytes(bytes.clone()),
+    }
+}
+
+/// Puts a value into a row. Times are text, which the server compares as times.
+fn put(row: &mut Row, value: &mysql::Value, is_binary: bool) {
+    use mysql::Value as Got;
+    match value {
+        Got::NULL => row.null(),
+        Got::Int(number) => row.int(*number),
+        Got::UInt(number) => row.uint(*number),
+        Got::Float(number) => row.real(f64::from(*number)),
+        Got::Double(number) => row.real(*number),
+        Got::Bytes(bytes) if is_binary => row.blob(bytes),
+        Got::Bytes(bytes) => row.text(bytes),
+        Got::Date(year, month, day, hour, minute, second, micro) => {
+            let mut text = format!("{year:04}-{month:02}-{day:02}");
+            if (*hour, *minute, *second, *micro) != (0, 0, 0, 0) {
+                text.push_str(&format!(" {hour:02}:{minute:02}:{second:02}"));
+            }
+            if *micro != 0 {
+                text.push_str(&format!(".{micro:06}"));
+            }
+            row.text(text.as_bytes());
+        }
+        Got::Time(is_negative, days, hours, minutes, seconds, micro) => {
+            let (sign, hours) = (if *is_negative { "-" } else { "" }, u32::from(*hours) + days * 24);
+            row.text(format!("{sign}{hours:02}:{minutes:02}:{seconds:02}.{micro:06}").as_bytes());
+        }
+    }
+}
+
+impl Database for Open {
+    fn dialect(&self) -> Dialect {
+        Dialect::Mysql
+    }
+
+    fn columns(&mut self, empty: &str) -> Result<Vec<Column>> {
+        let statement = self.connection.prep(empty).map_err(|error| wrong(&error))?;
+        let column = |column: &mysql::Column| {
+            // Compared with text, a decimal number would be taken for a float, and be another one.
+            let is_decimal = column.column_type() == ColumnType::MYSQL_TYPE_NEWDECIMAL;
+            let cast = is_decimal.then(|| "DECIMAL(65,30)".to_owned());
+            Column { cast, ..Column::plain(column.name_str()) }
+        };
+        Ok(statement.columns().iter().map(column).collect())
+    }
+
+    fn unique(&mut self, schema: Option<&str>, table: &str) -> Result<Vec<UniqueKey>> {
+        // An index of the beginning of a text is no key.
+        let text = "SELECT s.INDEX_NAME, s.COLUMN_NAME, \
+            CASE WHEN c.IS_NULLABLE = 'NO' AND s.SUB_PART IS NULL THEN 1 ELSE 0 END \
+            FROM information_schema.STATISTICS s JOIN information_schema.COLUMNS c \
+            ON c.TABLE_SCHEMA = s.TABLE_SCHEMA AND c.TABLE_NAME = s.TABLE_NAME AND c.COLUMN_NAME = s.COLUMN_NAME \
+            WHERE s.TABLE_SCHEMA = COALESCE(?, DATABASE()) AND s.TABLE_NAME = ? AND s.NON_UNIQUE = 0 \
+            ORDER BY s.INDEX_NAME <> 'PRIMARY', s.INDEX_NAME, s.SEQ_IN_INDEX";
+        let mut keys = Keys::default();
+        self.catalog(text, schema, table, |row| keys.take(row))?;
+        Ok(keys.found())
+    }
+
+    fn about_rows(&mut self, schema: Option<&str>, table: &str) -> Result<Option<u64>> {
+        let text = "SELECT TABLE_ROWS FROM information_schema.TABLES \
+            WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?";
+        let mut rows = None;
+        self.catalog(text, schema, table, |row| {
+            rows = row.number(0).and_then(|rows| u64::try_from(rows).ok());
+        })?;
+        Ok(rows)
+    }
+
+    fn rows(
+        &mut self,
+        statement: &str,
+        values: &[Value],
+        each: &mut dyn FnMut(&mut Row) -> Result<bool>,
+    ) -> Result<()> {
+        self.read(statement, values.iter().map(parameter).collect(), each)
+    }
+}
+
+impl Open {
+    fn catalog(
+        &mut self,
+        text: &str,
+        schema: Option<&str>,
+        table: &str,
+        mut each: impl FnMut(&Row),
+    ) -> Result<()> {
+        let values = vec![schema.map_or(mysql::Value::NULL, mysql::Value::from), mysql::Value::from(table)];
+        self.read(text, values, &mut |row| {
+            each(row);
+            Ok(true)
+        })
+    }
+
+    fn read(
+        &mut self,
+        statement: &str,
+        values: Vec<mysql::Value>,
+        each: &mut dyn FnMut(&mut Row) -> Result<bool>,
+    ) -> Result<()> {
+        let values = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
+        let rows = self.connection.exec_iter(statement, values).map_err(|error| wrong(&error))?;
+        let is_binary: Vec<bool> =
+            rows.columns().as_ref().iter().map(|column| column.character_set() == BINARY).collect();
+        let mut row = Row::default();
+        for found in rows {
+            let found = found.map_err(|error| wrong(&error))?;
+            row.clear();
+            for (number, is_binary) in is_binary.iter().enumerate() {
+                match found.as_ref(number) {
+                    Some(value) => put(&mut row, value, *is_binary),
+                    None => row.null(),
+                }
+            }
+            if !each(&mut row)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
