@@ -336,7 +336,7 @@ fn count(
     println!("keys      {}", number(counts.keys));
     println!("distinct  about {}", number(distinct));
     println!("no key    {} rows", number(counts.nulls));
-    println!("capacity  {} (a quarter more than there are)", number(capacity));
+    println!("capacity  {} (half as many more, so that it does not grow at once)", number(capacity));
     println!("          umbel plan --capacity {capacity} --error {} says what that takes", arguments.error);
     Ok(ExitCode::SUCCESS)
 }

@@ -9,9 +9,13 @@ const SAMPLE_BATCHES: usize = 4;
 /// Parts that are looked at for that, spread over all.
 const SAMPLE_PARTS: usize = 4;
 
-/// The capacity to choose for so many distinct keys: a quarter more, for those that come next, rounded up to two digits.
+/// How full a filter is, in percent, when it begins to grow, unless the server's settings say otherwise.
+const GROWS_AT: u128 = 80;
+
+/// The capacity to choose for so many distinct keys: half as many more, so that the filter does not begin to grow with the last of
+/// them, rounded up to two digits.
 pub fn capacity_for(keys: u64) -> u64 {
-    let most = keys.saturating_add(keys / 4).max(1_000);
+    let most = keys.saturating_add(keys / 2).max(1_000);
     let unit = 10_u64.pow(most.ilog10() - 1);
     most.div_ceil(unit).saturating_mul(unit)
 }
@@ -37,11 +41,13 @@ pub enum Room {
 /// added, so a filter that has all of them is thought to be too small only if it is nearly full.
 pub fn room(facts: &Facts, keys: u64) -> Room {
     let after = facts.items.max(keys).max(if facts.counts { facts.items.saturating_add(keys) } else { 0 });
-    if after <= facts.capacity {
-        return Room::Enough;
-    }
+    let (needed, room) = (u128::from(after) * 100, u128::from(facts.capacity));
     let offer = capacity_for(after);
-    if facts.growth.is_some() { Room::Grows { offer } } else { Room::TooSmall { offer } }
+    match facts.growth {
+        Some(_) if needed >= room * GROWS_AT => Room::Grows { offer },
+        None if needed > room * 100 => Room::TooSmall { offer },
+        _ => Room::Enough,
+    }
 }
 
 /// About how many keys the parts have: as the source says, or by a look at the beginning of some of them. None if there is
@@ -89,10 +95,10 @@ mod tests {
     #[test]
     fn capacities_are_round_and_leave_room() {
         assert_eq!(capacity_for(0), 1_000);
-        assert_eq!(capacity_for(1_000_000), 1_300_000);
-        assert_eq!(capacity_for(97_654_321), 130_000_000);
+        assert_eq!(capacity_for(1_000_000), 1_500_000);
+        assert_eq!(capacity_for(97_654_321), 150_000_000);
         for keys in [1, 999, 12_345, 10_u64.pow(12), u64::MAX / 2] {
-            assert!(capacity_for(keys) >= keys + keys / 4);
+            assert!(capacity_for(keys) >= keys + keys / 2);
         }
         assert!(capacity_for(u64::MAX) > 0);
     }
@@ -110,9 +116,11 @@ mod tests {
             is_window: false,
         };
         assert_eq!(room(&facts(1_000, 900, None, false), 1_000), Room::Enough);
-        assert_eq!(room(&facts(1_000, 900, None, true), 1_000), Room::TooSmall { offer: 2_400 });
-        assert_eq!(room(&facts(1_000, 0, None, false), 1_001), Room::TooSmall { offer: 1_300 });
-        assert_eq!(room(&facts(1_000, 0, Some(2.0), false), 10_000), Room::Grows { offer: 13_000 });
+        assert_eq!(room(&facts(1_000, 900, None, true), 1_000), Room::TooSmall { offer: 2_900 });
+        assert_eq!(room(&facts(1_000, 0, None, false), 1_001), Room::TooSmall { offer: 1_600 });
+        assert_eq!(room(&facts(1_000, 0, Some(2.0), false), 799), Room::Enough);
+        assert_eq!(room(&facts(1_000, 0, Some(2.0), false), 800), Room::Grows { offer: 1_200 });
+        assert_eq!(room(&facts(1_000, 0, Some(2.0), false), 10_000), Room::Grows { offer: 15_000 });
     }
 
     #[test]

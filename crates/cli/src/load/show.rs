@@ -106,7 +106,7 @@ impl Show {
     }
 
     fn rate(&self, counts: &Counts) -> f64 {
-        (counts.keys - self.before.keys) as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)
+        counts.keys.saturating_sub(self.before.keys) as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)
     }
 
     /// How long the rest takes if it goes on as it did so far.

@@ -166,6 +166,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn keys_are_hashed_here_unless_the_server_alone_can() {
+        let server = Server::new("http://127.0.0.1:1", None).unwrap();
+        let mut sink = ServerSink::new(server, "urls").unwrap();
+        let mut batch = Batch::default();
+        batch.push("a\"é".as_bytes()).unwrap();
+        batch.push(b"\xff").unwrap();
+        let packed = sink.pack(&batch).unwrap();
+        assert_eq!((&packed.bytes[..], packed.keys), ("[\"a\\\"é\",{\"base64\":\"/w==\"}]".as_bytes(), 2));
+        sink.hasher = Hasher::new(Family::Xxh3, None).ok();
+        let hasher = Hasher::new(Family::Xxh3, None).unwrap();
+        let expected =
+            [hasher.fingerprint("a\"é".as_bytes()).to_bytes(), hasher.fingerprint(b"\xff").to_bytes()];
+        assert_eq!(sink.pack(&batch).unwrap().bytes, expected.concat());
+        assert_eq!(sink.form(), "fingerprints xxh3");
+    }
+
+    #[test]
     fn a_filter_is_understood_as_the_server_describes_it() {
         let told = json!({ "capacity": 1000, "error": 0.01, "items": 3, "growth": 2.0, "kind": "bloom",
             "family": "murmur3", "window_ms": null });
