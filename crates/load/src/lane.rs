@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use crate::checkpoint::Checkpoint;
 use crate::journal::{Entry, Journal};
 use crate::loader::Work;
 use crate::pause::Tries;
@@ -101,7 +102,7 @@ struct Sender<'a> {
 impl<'a> Sender<'a> {
     fn new(work: &'a Work<'a>, lane: usize) -> Self {
         let who = Who { session: work.session_of(lane), sequence: 0 };
-        let path = work.checkpoint.as_ref().filter(|_| work.options.exactly_once).map(|found| found.path());
+        let path = work.checkpoint.as_ref().filter(|_| work.options.exactly_once).map(Checkpoint::path);
         Self { work, who, journal: path.map(|path| Journal::of(path, lane)) }
     }
 

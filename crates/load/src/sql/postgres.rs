@@ -60,7 +60,8 @@ fn wrong(error: &postgres::Error) -> Error {
         if let Some(cause) = std::error::Error::source(error) {
             why = format!("{why}: {cause}");
         }
-        let is_io = std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>());
+        let is_io =
+            std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<std::io::Error>);
         let message = format!("PostgreSQL: {why}");
         return if error.is_closed() || is_io { Error::Retry(message) } else { Error::Invalid(message) };
     };

@@ -97,7 +97,7 @@ impl Database for Open {
 
     fn columns(&mut self, empty: &str) -> Result<Vec<Column>> {
         let statement = self.connection.prepare(empty).map_err(|error| wrong(&self.name, &error))?;
-        Ok(statement.column_names().into_iter().map(Column::plain).collect())
+        Ok(statement.column_names().map(Column::plain).collect())
     }
 
     fn unique(&mut self, schema: Option<&str>, table: &str) -> Result<Vec<UniqueKey>> {
