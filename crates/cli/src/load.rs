@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if loader.resumed().is_some() {
         let keys = before.keys;
         match arguments.json {
-            true => event(json!({ "event": "resume", "keys": keys })),
+            true => event(&json!({ "event": "resume", "keys": keys })),
             false => eprintln!("umbel: going on behind {} keys of an earlier run", grouped(keys.into())),
         }
     }
@@ -148,7 +148,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let kept = if is_kept { "; the same command goes on from there" } else { "" };
     let what = format!("{error}: {} keys have arrived{kept}", grouped(counts.keys.into()));
     if arguments.json {
-        event(json!({ "event": "error", "message": what }));
+        event(&json!({ "event": "error", "message": what }));
     }
     if matches!(error, umbel_load::Error::Stopped) {
         eprintln!("umbel: {what}");
@@ -265,7 +265,7 @@ fn forecast(facts: &Facts, keys: u64) -> Option<f64> {
 fn tell(arguments: &Arguments, text: &str, capacity: u64, expected: Option<u64>) {
     match arguments.json {
         true => event(
-            json!({ "event": "size", "message": text, "capacity": capacity, "expected_keys": expected }),
+            &json!({ "event": "size", "message": text, "capacity": capacity, "expected_keys": expected }),
         ),
         false => eprintln!("umbel: {text}"),
     }
@@ -296,7 +296,7 @@ fn report(arguments: &Arguments, source: &dyn Source, show: &Show, counts: &Coun
         told["event"] = "done".into();
         told["seconds"] = seconds.into();
         told["keys_per_second"] = (rate.round() as u64).into();
-        event(told);
+        event(&told);
         return;
     }
     let number = |number: u64| grouped(number.into());
@@ -329,7 +329,7 @@ fn count(
         told["event"] = "count".into();
         told["distinct"] = distinct.into();
         told["capacity"] = capacity.into();
-        event(told);
+        event(&told);
         return Ok(ExitCode::SUCCESS);
     }
     let number = |number: u64| grouped(number.into());

@@ -80,7 +80,7 @@ impl Show {
         let (rate, left) = (self.rate(&counts), self.left(&counts));
         if let Some(why) = progress.take_trouble() {
             match self.is_json {
-                true => event(json!({ "event": "retry", "why": why })),
+                true => event(&json!({ "event": "retry", "why": why })),
                 false => self.bar.println(format!("umbel: {why}; trying again")),
             }
         }
@@ -92,7 +92,7 @@ impl Show {
                 told["keys_per_second"] = (rate.round() as u64).into();
                 told["seconds_left"] = left.map(|left| left.as_secs()).into();
                 told["retries"] = progress.retries().into();
-                event(told);
+                event(&told);
             }
             return;
         }
@@ -129,7 +129,7 @@ pub(crate) fn counted(counts: &Counts) -> Value {
 }
 
 /// One line for machines.
-pub(crate) fn event(told: Value) {
+pub(crate) fn event(told: &Value) {
     println!("{told}");
 }
 
