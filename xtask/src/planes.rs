@@ -1,4 +1,4 @@
-//! Every adapter against its real server, and the server on all of them.
+//! Every adapter against its real server, the server on all of them, and databases that keys are loaded from.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -18,8 +18,8 @@ const NEEDS: [Need; 7] = [
     Need { check: "etcdctl version", package: "etcd-client" },
 ];
 
-/// The tests of adapters, and those of the server on them.
-const ADAPTERS: &str = "--test blobs --test logs --test probes --test registries";
+/// The tests of adapters and of sources of keys, and those of the server on engines.
+const ADAPTERS: &str = "--test blobs --test databases --test logs --test probes --test registries";
 const SERVER: &str = "--test planes --test guarded --test cluster";
 
 /// What a line of a test that passed begins with; `crates/adapters/tests/common` prints it.

@@ -35,7 +35,7 @@ const MAVEN: Need = Need { check: "mvn --version", package: "maven" };
 const KAFKA_VERSION: &str = "ls target/services/kafka-jars | sed -n 's/^kafka_[^-]*-\\(.*\\).jar/\\1/p'";
 const VENV: Need = Need { check: "python3 -m ensurepip --version", package: "python3-venv" };
 
-const ALL: [Service; 9] = [
+const ALL: [Service; 11] = [
     Service {
         name: "etcd",
         needs: &[Need { check: "etcd --version", package: "etcd-server" }],
@@ -96,6 +96,22 @@ const ALL: [Service; 9] = [
         prepare: || Ok(()),
         script: ceph,
         version: "radosgw --version | sed 's/ceph version \\([^ ]*\\).*/Ceph \\1/'",
+    },
+    Service {
+        name: "postgres",
+        needs: &[Need { check: "test -e /usr/bin/pg_ctlcluster", package: "postgresql" }],
+        is_optional: false,
+        prepare: || Ok(()),
+        script: postgres,
+        version: "psql --version | sed 's/[^0-9]*\\([0-9.]*\\).*/\\1/'",
+    },
+    Service {
+        name: "mariadb",
+        needs: &[Need { check: "test -e /usr/sbin/mariadbd", package: "mariadb-server" }],
+        is_optional: false,
+        prepare: || Ok(()),
+        script: mariadb,
+        version: "/usr/sbin/mariadbd --version | sed 's/.*Ver \\([0-9.]*\\).*/\\1/'",
     },
     Service {
         name: "kafka",
@@ -224,6 +240,43 @@ fn ceph(folder: &Path, [port, monitor]: [u16; 2]) -> Result<String, Failure> {
          test -e {at}/data/made || radosgw-admin user create --uid umbel --display-name umbel --access-key umbel --secret umbel\n\
          touch {at}/data/made\n\
          exec radosgw -f -n client.gateway"
+    ))
+}
+
+/// It refuses to be root's, so it is given to the user that its package brings.
+fn postgres(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
+    let data = folder.join("data");
+    let data = data.display();
+    Ok(format!(
+        "if test $(id -u) = 0; then\n\
+         chown postgres {data}\n\
+         set -- setpriv --reuid postgres --regid postgres --init-groups\n\
+         fi\n\
+         programs=$(ls -d /usr/lib/postgresql/*/bin | tail -1)\n\
+         test -e {data}/rows || \"$@\" $programs/initdb -D {data}/rows -U umbel -A trust --encoding UTF8 --locale C\n\
+         exec \"$@\" $programs/postgres -D {data}/rows -h 127.0.0.1 -p {port} -k ''"
+    ))
+}
+
+/// Its first statements make the user that tests come as.
+fn mariadb(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
+    let data = folder.join("data");
+    let data = data.display();
+    let first = folder.join("first.sql");
+    std::fs::write(
+        &first,
+        "CREATE USER IF NOT EXISTS umbel@'127.0.0.1';\nGRANT ALL ON *.* TO umbel@'127.0.0.1';\n",
+    )?;
+    Ok(format!(
+        "if test $(id -u) = 0; then\n\
+         chown mysql {data}\n\
+         set -- --user=mysql\n\
+         fi\n\
+         test -e {data}/rows || \
+         mariadb-install-db --no-defaults --datadir={data}/rows --skip-test-db --auth-root-authentication-method=normal \"$@\"\n\
+         exec /usr/sbin/mariadbd --no-defaults --datadir={data}/rows --bind-address=127.0.0.1 --port={port} \
+         --socket=socket --pid-file=process --skip-name-resolve --init-file={first} \"$@\"",
+        first = first.display()
     ))
 }
 

@@ -349,6 +349,10 @@ mod on_postgres {
         assert_eq!((bytes.len(), &*bytes[0]), (60_000, "\0\u{fffd}"));
         let harm = query("SELECT 1 AS id) AS x; DROP TABLE gaps; --", "id", &["id"]);
         assert!(read(&place, harm, 1, false).is_err());
+        passed(
+            "postgres",
+            "numbers, texts, pairs, identifiers and times as keys; queries; rows that come meanwhile",
+        );
     }
 }
 
@@ -408,16 +412,41 @@ mod on_mariadb {
             let (keys, ..) = read(&place, table("folded", "w", &[key]), 2, true).unwrap();
             assert_eq!(keys.len(), 9_999, "by {key}");
         }
+        place.run("CREATE TABLE wide (number BIGINT UNSIGNED PRIMARY KEY, bytes BINARY(16) NOT NULL UNIQUE, id UUID NOT NULL UNIQUE)");
+        place.run("INSERT INTO wide SELECT 18446744073709551615 - seq, UNHEX(MD5(seq)), UUID() FROM seq_1_to_20000");
+        for key in ["number", "bytes", "id"] {
+            let (mut keys, ..) = read(&place, table("wide", "number", &[key]), 3, true).unwrap();
+            keys.retain(|number| number.starts_with("184467440737095"));
+            assert_eq!(keys.len(), 20_000, "by {key}");
+        }
+        let (bytes, ..) = read(&place, table("wide", "bytes", &["number"]), 1, false).unwrap();
+        assert_eq!(bytes.len(), 20_000);
+        passed(
+            "mariadb",
+            "numbers, texts, pairs, times, decimals, bytes and identifiers as keys; queries; rows that come meanwhile",
+        );
     }
+}
+
+/// What `cargo xtask services` says of a server.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn told(name: &str, what: &str) -> std::io::Result<String> {
+    let folder =
+        std::env::var("UMBEL_SERVICES").expect("cargo xtask services start, and what it says to export");
+    std::fs::read_to_string(PathBuf::from(folder).join(name).join(what)).map(|text| text.trim().to_owned())
+}
+
+/// A row of the table that `cargo xtask planes` prints.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn passed(name: &str, detail: &str) {
+    println!("PASSED|{name}|{}|keys|tables are read|{detail}", told(name, "version").unwrap());
 }
 
 /// Where a server is that `cargo xtask services` started. It takes the user umbel without a password.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 fn service(name: &'static str) -> Option<String> {
-    let folder =
-        std::env::var("UMBEL_SERVICES").expect("cargo xtask services start, and what it says to export");
-    match std::fs::read_to_string(PathBuf::from(folder).join(name).join("address")) {
-        Ok(address) => Some(address.trim().to_owned()),
+    match told(name, "address") {
+        Ok(address) => Some(address),
         Err(_) => {
             assert!(std::env::var_os("CI").is_none(), "{name} is missing");
             println!("{name} is NOT tested: it does not run here");
