@@ -75,10 +75,11 @@ fn languages() -> Result<(), Failure> {
     step::run("other languages", tests.env("UMBEL_PYTHON", environment.join("bin/python")))
 }
 
-/// The load generator meets a server that others wrote, and so do the replies of ours.
+/// The load generator and filters that move meet a server that others wrote, and so do the replies of ours.
 fn servers() -> Result<(), Failure> {
     step::run("replies of Redis", &mut command(&format!("{TESTS} --test redis -- --ignored")))?;
-    step::run("load on redis-server", &mut command(&format!("{TESTS} --test bench -- --ignored")))
+    step::run("load on redis-server", &mut command(&format!("{TESTS} --test bench -- --ignored")))?;
+    step::run("filters from Redis", &mut command(&format!("{TESTS} --test migration -- --ignored")))
 }
 
 /// Loom explores what threads can do to the atomics; it replaces them, so it is a build of its own.

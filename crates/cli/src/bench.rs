@@ -1,8 +1,7 @@
 //! `umbel bench`: what a server with bloom commands takes for an item, alone or against another.
 
-pub(crate) mod address;
 mod chart;
-pub(crate) mod control;
+mod control;
 mod cpu;
 mod growing;
 mod histogram;
@@ -22,8 +21,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::resp::Address;
 use crate::units::{grouped, parse_count};
-use address::Address;
 use control::Commands;
 use link::Faults;
 use open::Schedule;

@@ -11,6 +11,7 @@ use umbel_filter::format::{guava, native, redisbloom};
 use umbel_filter::{Family, Filter, Geometry, Limits};
 
 use crate::report::Report;
+use crate::transfer::chunks::read_chunk;
 use crate::units::{bytes, grouped, parse_bytes};
 
 /// Says what a file holds and checks it: native filters, Guava's files, recorded chunks of `RedisBloom`, and every file of
@@ -59,6 +60,15 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<()> {
     Ok(())
 }
 
+/// The filter in a file of any format.
+pub(crate) fn read(path: &Path, limits: &Limits) -> Outcome<Filter> {
+    match open(path, limits)? {
+        Content::Whole(_, filter) => Ok(filter),
+        Content::Header(_) => Err("a filter of the keyed family, which needs its secret".into()),
+        Content::Engine(_) => Err("a file of an engine, and no filter".into()),
+    }
+}
+
 fn open(path: &Path, limits: &Limits) -> Outcome<Content> {
     let file = || Ok::<_, std::io::Error>(BufReader::with_capacity(1 << 20, File::open(path)?));
     let length = std::fs::metadata(path)?.len();
@@ -92,33 +102,10 @@ fn read_chunks(mut input: impl Read, limits: &Limits) -> Outcome<Filter> {
     while let Some((cursor, chunk)) = read_chunk(&mut input)? {
         match &mut loader {
             None => loader = Some(redisbloom::Loader::new(&chunk, limits)?),
-            // The cursor 0 marks the end.
-            Some(_) if cursor == 0 => break,
             Some(loader) => loader.load(cursor, &chunk)?,
         }
     }
     Ok(loader.ok_or("no chunk in it")?.finish()?)
-}
-
-/// A chunk and its cursor; nothing at the end of the file.
-fn read_chunk(input: &mut impl Read) -> Outcome<Option<(u64, Vec<u8>)>> {
-    let mut head = Vec::with_capacity(16);
-    input.by_ref().take(16).read_to_end(&mut head)?;
-    let Ok(head) = <[u8; 16]>::try_from(head.as_slice()) else {
-        return if head.is_empty() { Ok(None) } else { Err("a chunk's header is cut off".into()) };
-    };
-    let [cursor, length] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| head[at + i])));
-    if length > redisbloom::CHUNK_BYTES_MAX as u64 {
-        return Err(
-            format!("a chunk of {length} bytes, over the limit of {}", redisbloom::CHUNK_BYTES_MAX).into()
-        );
-    }
-    let mut chunk = Vec::new();
-    input.take(length).read_to_end(&mut chunk)?;
-    if (chunk.len() as u64) < length {
-        return Err("the last chunk is cut off".into());
-    }
-    Ok(Some((cursor, chunk)))
 }
 
 fn describe(report: &mut Report, format: &'static str, filter: &Filter) {

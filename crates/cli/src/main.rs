@@ -7,6 +7,8 @@ mod out;
 mod bench;
 mod config;
 mod doctor;
+mod export;
+mod import;
 mod inspect;
 mod load;
 mod node;
@@ -17,13 +19,16 @@ mod publish;
 mod remote;
 mod replica;
 mod report;
+mod resp;
 mod ring;
 mod rollout;
 mod serve;
 mod sole;
 mod status;
 mod svg;
+mod transfer;
 mod units;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -53,6 +58,9 @@ enum Command {
     Rollout(rollout::Arguments),
     Replica(Box<replica::Arguments>),
     Load(Box<load::Arguments>),
+    Import(import::Arguments),
+    Export(export::Arguments),
+    Verify(verify::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +80,9 @@ fn main() -> ExitCode {
         Command::Rollout(arguments) => rollout::run(&arguments),
         Command::Replica(arguments) => replica::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Export(arguments) => export::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Verify(arguments) => verify::run(&arguments),
     };
     match outcome {
         Ok(code) => code,

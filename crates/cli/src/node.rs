@@ -7,9 +7,8 @@ use umbel_adapters::open_registry;
 use umbel_core::cluster::set_leaving;
 use umbel_core::url::Url;
 
-use crate::bench::address::Address;
-use crate::bench::control;
 use crate::remote::runtime;
+use crate::resp::{Address, Connection, SILENCE_MAX};
 
 /// Lets nodes of a cluster give their partitions away, before they are stopped
 #[derive(clap::Args)]
@@ -58,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         })?,
         None => {
             let action = if leaves { "DRAIN" } else { "UNDRAIN" };
-            control::connect(&which.url)?.demand(&["UMBEL.NODE", action, &which.name])?;
+            Connection::open(&which.url, SILENCE_MAX)?.demand(&["UMBEL.NODE", action, &which.name])?;
         }
     }
     println!("{} {}", which.name, if leaves { "leaves" } else { "stays" });

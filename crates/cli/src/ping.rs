@@ -2,8 +2,7 @@
 
 use std::error::Error;
 
-use crate::bench::address::Address;
-use crate::bench::control::{self, Answer};
+use crate::resp::{Address, Connection, SILENCE_MAX, Value};
 
 /// Asks a server whether it is there; fails if it does not answer
 #[derive(clap::Args)]
@@ -17,9 +16,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    match control::connect(&arguments.url)?.ask(&["PING"])? {
+    match Connection::open(&arguments.url, SILENCE_MAX)?.ask(&["PING"])? {
         // Whoever is asked for a password is answered.
-        Answer::Error(error) if !error.starts_with("NOAUTH") => Err(error.into()),
+        Value::Error(error) if !error.starts_with("NOAUTH") => Err(error.into()),
         _ => {
             println!("{} answers", arguments.url);
             Ok(())

@@ -413,7 +413,9 @@ mod on_mariadb {
             assert_eq!(keys.len(), 9_999, "by {key}");
         }
         place.run("CREATE TABLE wide (number BIGINT UNSIGNED PRIMARY KEY, bytes BINARY(16) NOT NULL UNIQUE, id UUID NOT NULL UNIQUE)");
-        place.run("INSERT INTO wide SELECT 18446744073709551615 - seq, UNHEX(MD5(seq)), UUID() FROM seq_1_to_20000");
+        place.run(
+            "INSERT INTO wide SELECT 18446744073709551615 - seq, UNHEX(MD5(seq)), UUID() FROM seq_1_to_20000",
+        );
         for key in ["number", "bytes", "id"] {
             let (mut keys, ..) = read(&place, table("wide", "number", &[key]), 3, true).unwrap();
             keys.retain(|number| number.starts_with("184467440737095"));

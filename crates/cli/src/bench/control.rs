@@ -1,16 +1,10 @@
 //! A connection for questions: who the server is, and filters made ready and taken away.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
-
 use clap::ValueEnum;
 
-use super::address::Address;
 use super::cpu::Process;
-use super::load::SILENCE_MAX;
-use super::reply::{Reader, Value, shown};
 use super::request::{Dialect, Target};
+use crate::resp::{Address, Connection, SILENCE_MAX, Value};
 
 /// Which commands a server is asked with.
 #[derive(Clone, Copy, PartialEq, Debug, ValueEnum)]
@@ -23,88 +17,18 @@ pub(crate) enum Commands {
     Bits,
 }
 
-/// What a question was answered with.
-#[derive(PartialEq, Debug)]
-pub(crate) enum Answer {
-    Text(String),
-    Error(String),
-    /// A number, an array or nothing: never looked at here.
-    Other,
-}
-
 pub(crate) struct Control {
-    address: Address,
-    stream: TcpStream,
-}
-
-/// A connection that has introduced itself.
-pub(crate) fn connect(address: &Address) -> Result<Control, String> {
-    let told = |error| format!("{address}: {error}");
-    let stream = TcpStream::connect_timeout(&address.resolve()?, Duration::from_secs(5)).map_err(told)?;
-    stream.set_nodelay(true).map_err(told)?;
-    stream.set_read_timeout(Some(SILENCE_MAX)).map_err(told)?;
-    let mut control = Control { address: address.clone(), stream };
-    match (&address.user, &address.password) {
-        (Some(user), Some(password)) => control.demand(&["AUTH", user, password])?,
-        (None, Some(password)) => control.demand(&["AUTH", password])?,
-        (Some(_), None) => return Err(format!("{address}: a user without a password")),
-        (None, None) => {}
-    }
-    if address.database != 0 {
-        control.demand(&["SELECT", &address.database.to_string()])?;
-    }
-    Ok(control)
+    connection: Connection,
 }
 
 impl Control {
-    pub(crate) fn into_stream(self) -> TcpStream {
-        self.stream
-    }
-
-    pub(crate) fn ask(&mut self, words: &[&str]) -> Result<Answer, String> {
-        let address = self.address.clone();
-        self.exchange(words).map_err(|error| format!("{address}: {}: {error}", words[0]))
+    pub(crate) fn connect(address: &Address) -> Result<Self, String> {
+        Ok(Self { connection: Connection::open(address, SILENCE_MAX)? })
     }
 
     /// Asks for what has to be granted.
     pub(crate) fn demand(&mut self, words: &[&str]) -> Result<(), String> {
-        match self.ask(words)? {
-            Answer::Error(error) => Err(format!("{}: {}: {error}", self.address, words[0])),
-            _ => Ok(()),
-        }
-    }
-
-    fn exchange(&mut self, words: &[&str]) -> Result<Answer, String> {
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-        }
-        self.stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
-        let (mut reader, mut buffer, mut answer) = (Reader::default(), Vec::new(), None);
-        loop {
-            let mut piece = [0; 4096];
-            let bytes = match self.stream.read(&mut piece) {
-                Ok(0) => return Err("the server closed the connection".to_owned()),
-                Ok(bytes) => bytes,
-                Err(error) => return Err(format!("no reply: {error}")),
-            };
-            buffer.extend_from_slice(&piece[..bytes]);
-            let mut at = 0;
-            while let Some(step) = reader.next(&buffer[at..])? {
-                at += step.bytes;
-                let given = match step.value {
-                    Value::Error(text) => Answer::Error(shown(text)),
-                    Value::Text(text) => Answer::Text(String::from_utf8_lossy(text).into_owned()),
-                    Value::Integer(_) | Value::Null | Value::Array => Answer::Other,
-                };
-                // Of an array, that it is one is enough.
-                let answer = answer.get_or_insert(given);
-                if step.ends {
-                    return Ok(std::mem::replace(answer, Answer::Other));
-                }
-            }
-            buffer.drain(..at);
-        }
+        self.connection.demand(words).map(drop)
     }
 
     /// The commands that are to be used: found out, unless they are prescribed.
@@ -113,15 +37,15 @@ impl Control {
             return Ok(Dialect::Bits);
         }
         // A server that has the command may still complain that it knows no such filter.
-        let answer = self.ask(&["BF.EXISTS", "umbel-bench:probe", "key"])?;
-        let Answer::Error(error) = answer else { return Ok(Dialect::Bloom) };
+        let answer = self.connection.ask(&["BF.EXISTS", "umbel-bench:probe", "key"])?;
+        let Value::Error(error) = answer else { return Ok(Dialect::Bloom) };
         match error.to_lowercase() {
             text if text.starts_with("noauth") || text.starts_with("noperm") => {
-                Err(format!("{}: {error}", self.address))
+                Err(format!("{}: {error}", self.connection.address))
             }
             text if !text.contains("unknown command") => Ok(Dialect::Bloom),
             _ if commands == Commands::Auto => Ok(Dialect::Bits),
-            _ => Err(format!("{}: no BF commands ({error}); take --commands bits", self.address)),
+            _ => Err(format!("{}: no BF commands ({error}); take --commands bits", self.connection.address)),
         }
     }
 
@@ -150,16 +74,12 @@ impl Control {
 
     /// Some servers refuse to remove what is not there.
     pub(crate) fn remove(&mut self, target: &Target) -> Result<(), String> {
-        self.ask(&["DEL", &target.name]).map(drop)
+        self.connection.ask(&["DEL", &target.name]).map(drop)
     }
 
     pub(crate) fn info(&mut self) -> Result<Info, String> {
-        let text = match self.ask(&["INFO", "server"])? {
-            Answer::Text(text) => text,
-            Answer::Error(_) | Answer::Other => String::new(),
-        };
-        let is_here = self.stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
-        Ok(Info::parse(&text, is_here))
+        let text = self.connection.ask(&["INFO", "server"])?.text().unwrap_or_default();
+        Ok(Info::parse(&String::from_utf8_lossy(&text), self.connection.peer_is_here()))
     }
 }
 

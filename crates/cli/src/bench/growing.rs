@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::control;
+use super::control::Control;
 use super::cpu::Process;
 use super::request::{Case, Dialect, Operation, Target};
 use super::side::{Pace, Sample, Side};
@@ -49,7 +49,7 @@ pub(crate) fn measure(
         let (done, address) = (AtomicBool::new(false), side.address.clone());
         let outcome = std::thread::scope(|scope| {
             let resize = scope.spawn(|| {
-                let resized = control::connect(&address).and_then(|mut control| {
+                let resized = Control::connect(&address).and_then(|mut control| {
                     control.demand(&["UMBEL.RESIZE", &target.name, "CAPACITY", &capacity.to_string()])
                 });
                 done.store(true, Ordering::Release);

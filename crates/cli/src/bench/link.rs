@@ -6,9 +6,10 @@ use std::io::{ErrorKind, Read, Write};
 use mio::net::TcpStream;
 
 use super::histogram::Histogram;
-use super::reply::{REPLY_BYTES_MAX, Reader, Value, shown};
+use super::reply::{REPLY_BYTES_MAX, Reader, Value};
 use super::request::ANY;
 use super::source::Source;
+use crate::resp::shown;
 
 /// What came back.
 #[derive(Default)]

@@ -4,13 +4,9 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::address::Address;
-use super::control;
 use super::link::{Link, Tally};
 use super::source::Source;
-
-/// A server that says nothing for so long is given up.
-pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
+use crate::resp::{Address, Connection, SILENCE_MAX};
 
 pub(crate) struct Worker {
     pub(crate) address: Address,
@@ -25,7 +21,7 @@ impl Worker {
         let poll = Poll::new().map_err(told)?;
         let mut links = Vec::with_capacity(connections);
         for index in 0..connections {
-            let stream = control::connect(address)?.into_stream();
+            let stream = Connection::open(address, SILENCE_MAX)?.into_stream();
             stream.set_nonblocking(true).map_err(told)?;
             let mut stream = mio::net::TcpStream::from_std(stream);
             let interest = Interest::READABLE | Interest::WRITABLE;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll};
 
 use super::link::Tally;
-use super::load::{SILENCE_MAX, Worker, wait};
+use super::load::{Worker, wait};
 use super::source::Source;
+use crate::resp::SILENCE_MAX;
 
 /// When requests are due, in nanoseconds from the start.
 #[derive(Clone, Copy)]

@@ -1,5 +1,7 @@
 //! Replies of a server, counted as they arrive: RESP version 2, in whatever pieces the network gives.
 
+use crate::resp::{number, shown};
+
 /// Lines and texts beyond this are no answers to what is asked here.
 pub(crate) const REPLY_BYTES_MAX: usize = 256 << 10;
 const ELEMENTS_MAX: u64 = 1 << 20;
@@ -96,16 +98,6 @@ impl Reader {
         }
         Step { value, bytes, ends: true }
     }
-}
-
-fn number(line: &[u8]) -> Result<i64, String> {
-    let text = std::str::from_utf8(line).ok();
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| format!("no number in a reply: {:?}", shown(line)))
-}
-
-/// The beginning of what a server said.
-pub(crate) fn shown(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned()
 }
 
 #[cfg(test)]

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
-use super::address::Address;
-use super::control::{self, Commands, Control};
+use super::control::{Commands, Control};
 use super::cpu::Process;
 use super::link::Tally;
 use super::load::Worker;
 use super::open::Schedule;
 use super::request::{Case, Dialect, Target};
 use super::source::Source;
+use crate::resp::Address;
 
 pub(crate) struct Side {
     pub(crate) label: &'static str,
@@ -63,7 +63,7 @@ impl Side {
         connections: usize,
         threads: usize,
     ) -> Result<Self, String> {
-        let mut control = control::connect(address)?;
+        let mut control = Control::connect(address)?;
         let dialect = control.dialect(commands)?;
         let info = control.info()?;
         let process = pid.map(Process).or(info.process).filter(|process| process.time().is_some());

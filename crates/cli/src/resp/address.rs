@@ -31,11 +31,8 @@ impl FromStr for Address {
         let rest = match url.split_once("://") {
             Some(("redis", rest)) => rest,
             Some(("rediss", _)) => {
-                return Err(
-                    "TLS (rediss://) is not spoken here: its cost would be measured with the filter's; \
-                     use redis://, through a tunnel if need be"
-                        .to_owned(),
-                );
+                return Err("TLS (rediss://) is not spoken here; use redis://, through a tunnel if need be"
+                    .to_owned());
             }
             Some((scheme, _)) => return Err(format!("{scheme}:// is not spoken here; {example}")),
             None => return Err(example.to_owned()),

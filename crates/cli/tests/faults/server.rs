@@ -37,6 +37,10 @@ impl Server {
         format!("http://127.0.0.1:{}", self.http_port)
     }
 
+    pub(crate) fn redis_url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
     pub(crate) fn start(&mut self) {
         let log =
             std::fs::File::options().append(true).create(true).open(self.folder.join("log.txt")).unwrap();
