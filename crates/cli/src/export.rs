@@ -201,7 +201,7 @@ fn bitmap(
 ) -> Result<Moved, String> {
     let (new, config) = (beside(name, &format!("new-{}", std::process::id())), config_key(name));
     if !replace && (is_there(to, name)? || is_there(to, &config)?) {
-        return Err(format!("{}: there is {name} already; --replace writes over it", to.address));
+        return Err(format!("{}: {name} is there already; --replace writes over it", to.address));
     }
     let exported = from.demand(&["UMBEL.EXPORT", filter, "FORMAT", "redisson"])?;
     let (settings, bits) =

@@ -70,7 +70,7 @@ pub(crate) fn settle<T>(
         return bring(to, name);
     }
     if !replace {
-        return Err(format!("{}: there is {name} already; --replace puts another in its place", to.address));
+        return Err(format!("{}: {name} is there already; --replace puts another in its place", to.address));
     }
     let new = beside(name, &format!("new-{}", std::process::id()));
     let brought = bring(to, &new).and_then(|brought| {

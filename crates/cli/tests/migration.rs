@@ -183,7 +183,7 @@ fn filters_of_redisbloom_come_and_go() {
     assert!((1..=900_000).contains(&left) && told(&two, "PTTL rb_default") == ":-1", "{left}");
     assert_eq!(told(&two, "BF.ADD rb_default another"), ":1");
     let again = complaint(&["import", "redisbloom", &one, "rb_default", "--to", &two]);
-    assert!(again.contains("rb_default already") && again.contains("--replace"), "{again}");
+    assert!(again.contains("rb_default is there already") && again.contains("--replace"), "{again}");
     done(&["import", "redisbloom", &one, "rb_default", "--replace", "--to", &two]);
     assert_eq!(told(&two, "BF.EXISTS rb_default another"), ":0", "the new one has taken its place");
     done(&["export", "redisbloom", "rb_default", &two, "--as", "third", "--from", &one]);
