@@ -66,6 +66,8 @@ enum Part {
 
 const PART: &str = "cluster";
 const FILTER: &str = "measured";
+/// So large that its shards are on all nodes.
+const CAPACITY: u64 = 50_000_000;
 /// Keys of a request when the filter is filled, and when adds are measured.
 const BATCH: usize = 1000;
 
@@ -102,7 +104,7 @@ fn key(number: u64) -> Vec<u8> {
 fn fill(port: u16, keys: u64, progress: &Progress) -> Result<(), Box<dyn Error>> {
     const AHEAD: u64 = 8;
     let mut link = Link::open(port)?;
-    link.ask(&[b"BF.RESERVE", FILTER.as_bytes(), b"0.001", (4 * keys).to_string().as_bytes()])?;
+    link.ask(&[b"BF.RESERVE", FILTER.as_bytes(), b"0.001", CAPACITY.to_string().as_bytes()])?;
     let batches = keys.div_ceil(BATCH as u64);
     for batch in 0..batches + AHEAD {
         if batch < batches {

@@ -14,6 +14,7 @@ const READY: Duration = Duration::from_secs(120);
 const PARTITIONS: u32 = 64;
 /// How long the others wait for a node that says nothing.
 const LEASE: &str = "3s";
+const SECRET: &str = "UMBEL_CLUSTER_SECRET";
 
 pub(super) struct Nodes {
     folder: PathBuf,
@@ -121,13 +122,15 @@ impl Server {
         let place = folder.join(port.to_string());
         std::fs::create_dir_all(&place)?;
         let output = place.join("output");
+        // One that is alone has no secret.
+        let secret = arguments.first().map(|_| (SECRET, "known to the nodes of a benchmark"));
         let process = Command::new(umbel)
             .args(["serve", "--threads", "1", "--port", &port.to_string()])
             .args(["--http-port", &http_port.to_string()])
             .args(arguments.iter().flat_map(|(name, value)| [(*name).to_owned(), value.clone()]))
             .arg("--data")
             .arg(place.join("data"))
-            .env("UMBEL_CLUSTER_SECRET", "known to the nodes of a benchmark")
+            .envs(secret)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&output)?)

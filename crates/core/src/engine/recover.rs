@@ -41,22 +41,41 @@ pub async fn created(blobs: &dyn ObjectStore) -> Result<Option<(u32, u32)>> {
 
 /// Makes sure that the deployment has as many slots and partitions as it was created with.
 pub(super) async fn check_deployment(blobs: &dyn ObjectStore, slots: u32, partitions: u32) -> Result<()> {
+    let found = created(blobs).await?;
+    create_or_compare(blobs, found, (slots, partitions)).await
+}
+
+/// Creates a deployment that was not found. Several nodes may try that at the same time: whoever is late takes what the first one made.
+async fn create_or_compare(
+    blobs: &dyn ObjectStore,
+    mut found: Option<(u32, u32)>,
+    wanted: (u32, u32),
+) -> Result<()> {
+    if found.is_none() {
+        let Err(error) = put_new(blobs, DEPLOYMENT, encode_deployment(wanted)).await else { return Ok(()) };
+        found = created(blobs).await?;
+        if found.is_none() {
+            return Err(error);
+        }
+    }
+    match found {
+        Some((slots, partitions)) if (slots, partitions) != wanted => Err(Error::Invalid(format!(
+            "this deployment was created with {slots} slots and {partitions} partitions; \
+             the settings say {} and {}",
+            wanted.0, wanted.1
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn encode_deployment((slots, partitions): (u32, u32)) -> Vec<u8> {
     let mut bytes = Vec::from(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend([0; 2]);
     bytes.extend(slots.to_le_bytes());
     bytes.extend(partitions.to_le_bytes());
     seal(&mut bytes);
-    let Some((created_slots, created_partitions)) = created(blobs).await? else {
-        return put_new(blobs, DEPLOYMENT, bytes).await;
-    };
-    if (created_slots, created_partitions) != (slots, partitions) {
-        return Err(Error::Invalid(format!(
-            "this deployment was created with {created_slots} slots and {created_partitions} partitions; \
-             the settings say {slots} and {partitions}"
-        )));
-    }
-    Ok(())
+    bytes
 }
 
 /// The slots and partitions of a deployment.
@@ -349,5 +368,27 @@ impl Shared {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[test]
+    fn of_several_nodes_that_create_a_deployment_one_does() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let blobs = InMemory::new();
+            // Both looked before either of them made it.
+            for _ in 0..2 {
+                create_or_compare(&blobs, None, (256, 8)).await.unwrap();
+            }
+            assert_eq!(created(&blobs).await.unwrap(), Some((256, 8)));
+            let other = create_or_compare(&blobs, None, (256, 4)).await;
+            assert!(matches!(other, Err(Error::Invalid(_))), "{other:?}");
+        });
     }
 }
