@@ -1,31 +1,26 @@
 //! `umbel load`: keys from where they are into a filter.
 
-mod from;
-mod show;
+pub(crate) mod fill;
+pub(crate) mod from;
+pub(crate) mod show;
 
 use std::error::Error;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde_json::json;
-use umbel_filter::{Family, Geometry, Hasher, Spec};
-use umbel_load::limits::LANES_MAX;
+use umbel_filter::{Geometry, Spec};
 use umbel_load::sink::{Facts, ServerSink};
 use umbel_load::size::{self, Room};
-use umbel_load::{Counts, Loader, Options, Progress, Source};
+use umbel_load::{Counts, Progress, Source};
 
-use crate::remote::{Remote, parse_time, runtime};
+use crate::remote::Remote;
 use crate::units::{grouped, parse_count};
+use fill::{Fill, Filled, Reading, watched};
 use from::Place;
 use show::{Show, counted, event};
 
 /// The exit status of what was stopped from outside: the same command goes on.
-const STOPPED: u8 = 130;
-
-/// How often somebody who waits for a signal looks whether all is over.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const STOPPED: u8 = 130;
 
 /// Adds keys from files or a database to a filter
 ///
@@ -72,119 +67,35 @@ pub(crate) struct Arguments {
     /// Begins although the filter seems to be too small
     #[arg(long)]
     anyway: bool,
-    /// Parts that are read at the same time
-    #[arg(long, default_value_t = 4, value_parser = parse_lanes)]
-    lanes: usize,
-    /// Most keys a second
-    #[arg(long, value_parser = parse_count, value_name = "KEYS")]
-    rate: Option<u64>,
-    /// How long server and source may be away before it gives up
-    #[arg(long, default_value = "60s", value_parser = parse_time)]
-    patience: Duration,
-    /// Where it is written down what has arrived; else a file in this folder
-    #[arg(long, value_name = "FILE")]
-    checkpoint: Option<PathBuf>,
-    /// Writes nothing down: killed, it begins anew
-    #[arg(long, conflicts_with = "checkpoint")]
-    no_checkpoint: bool,
-    /// Begins anew, whatever was written down
-    #[arg(long)]
-    restart: bool,
-    /// Events as JSON, one a line
-    #[arg(long)]
-    json: bool,
-}
-
-fn parse_lanes(text: &str) -> Result<usize, String> {
-    let lanes = text.parse().ok().filter(|lanes| (1..=LANES_MAX).contains(lanes));
-    lanes.ok_or_else(|| format!("lanes are 1 to {LANES_MAX}"))
+    #[command(flatten)]
+    reading: Reading,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let source = arguments.from.open()?;
-    let progress = Progress::default();
     if arguments.count {
-        return count(arguments, &*source, &progress);
+        return count(arguments, &*source);
     }
     let mut sink = ServerSink::new(arguments.remote.open()?, &arguments.filter)?;
     let facts = match sink.facts()? {
         Some(facts) => facts,
         None => create(arguments, &*source, &mut sink)?,
     };
-    let options = Options {
-        lanes: arguments.lanes,
-        rate: arguments.rate,
-        patience: arguments.patience,
-        checkpoint: checkpoint(arguments, &*source)?,
-        restart: arguments.restart,
+    let fill = Fill {
+        reading: &arguments.reading,
+        source: &*source,
+        sink: &sink,
+        target: format!("{} at {}", arguments.filter, arguments.remote.server),
         exactly_once: facts.counts,
-        target: target(arguments),
     };
-    let is_kept = options.checkpoint.is_some() && source.is_resumable();
-    let loader = Loader::new(&*source, &sink, options)?;
-    let before = loader.resumed().unwrap_or_default();
-    if loader.resumed().is_some() {
-        let keys = before.keys;
-        match arguments.json {
-            true => event(&json!({ "event": "resume", "keys": keys })),
-            false => eprintln!("umbel: going on behind {} keys of an earlier run", grouped(keys.into())),
+    let filled = fill.run(|parts| check_room(arguments, &facts, size::estimate(&*source, parts)?, &sink))?;
+    match filled {
+        Filled::Stopped => Ok(ExitCode::from(STOPPED)),
+        Filled::Whole { counts, seconds, rate } => {
+            report(arguments, &*source, &counts, seconds, rate);
+            Ok(ExitCode::SUCCESS)
         }
     }
-    let parts = loader.parts();
-    // What was begun had enough room when it began.
-    if loader.resumed().is_none() {
-        check_room(arguments, &facts, size::estimate(&*source, &parts)?, &sink)?;
-    }
-    let mut show = Show::new(&parts, before, arguments.json);
-    let outcome = watched(&progress, &mut show, || loader.run(&progress));
-    let counts = progress.counts();
-    let error = match outcome {
-        Ok(_) => {
-            report(arguments, &*source, &show, &counts);
-            return Ok(ExitCode::SUCCESS);
-        }
-        Err(error) => error,
-    };
-    let kept = if is_kept { "; the same command goes on from there" } else { "" };
-    let what = format!("{error}: {} keys have arrived{kept}", grouped(counts.keys.into()));
-    if arguments.json {
-        event(&json!({ "event": "error", "message": what }));
-    }
-    if matches!(error, umbel_load::Error::Stopped) {
-        eprintln!("umbel: {what}");
-        return Ok(ExitCode::from(STOPPED));
-    }
-    Err(what.into())
-}
-
-/// Does something in a thread of its own while it is shown how it goes, until somebody stops it.
-fn watched<T: Send>(progress: &Progress, show: &mut Show, work: impl FnOnce() -> T + Send) -> T {
-    let is_over = AtomicBool::new(false);
-    let signals = runtime().ok();
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(|| {
-            let outcome = work();
-            is_over.store(true, Ordering::Release);
-            outcome
-        });
-        let watcher = scope.spawn(|| {
-            let Some(runtime) = &signals else { return };
-            runtime.block_on(async {
-                let mut signal = std::pin::pin!(tokio::signal::ctrl_c());
-                while !is_over.load(Ordering::Acquire) {
-                    if tokio::time::timeout(LOOK_EVERY, &mut signal).await.is_ok() {
-                        progress.stop();
-                        return;
-                    }
-                }
-            });
-        });
-        show.follow(progress, || worker.is_finished());
-        let outcome = worker.join();
-        is_over.store(true, Ordering::Release);
-        let _ = watcher.join();
-        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 /// Makes the filter if that is asked for, or says in which size.
@@ -193,7 +104,7 @@ fn create(
     source: &dyn Source,
     sink: &mut ServerSink,
 ) -> Result<Facts, Box<dyn Error>> {
-    let (name, parts) = (&arguments.filter, source.parts(arguments.lanes)?);
+    let (name, parts) = (&arguments.filter, source.parts(arguments.reading.lanes)?);
     let expected = size::estimate(source, &parts)?;
     let offer = expected.map(size::capacity_for);
     let Some(capacity) = arguments.capacity.or(offer).filter(|_| arguments.create) else {
@@ -263,7 +174,7 @@ fn forecast(facts: &Facts, keys: u64) -> Option<f64> {
 }
 
 fn tell(arguments: &Arguments, text: &str, capacity: u64, expected: Option<u64>) {
-    match arguments.json {
+    match arguments.reading.json {
         true => event(
             &json!({ "event": "size", "message": text, "capacity": capacity, "expected_keys": expected }),
         ),
@@ -271,27 +182,8 @@ fn tell(arguments: &Arguments, text: &str, capacity: u64, expected: Option<u64>)
     }
 }
 
-fn target(arguments: &Arguments) -> String {
-    format!("{} at {}", arguments.filter, arguments.remote.server)
-}
-
-/// A name that the same source and filter get again.
-fn checkpoint(arguments: &Arguments, source: &dyn Source) -> Result<Option<PathBuf>, Box<dyn Error>> {
-    if arguments.no_checkpoint {
-        return Ok(None);
-    }
-    if arguments.checkpoint.is_some() {
-        return Ok(arguments.checkpoint.clone());
-    }
-    let what = format!("{}\n{}", source.identity(), target(arguments));
-    let bytes = Hasher::new(Family::Xxh3, None)?.fingerprint(what.as_bytes()).to_bytes();
-    let name: String = bytes[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Some(format!("umbel-load-{name}.checkpoint").into()))
-}
-
-fn report(arguments: &Arguments, source: &dyn Source, show: &Show, counts: &Counts) {
-    let (seconds, rate) = show.pace(counts);
-    if arguments.json {
+fn report(arguments: &Arguments, source: &dyn Source, counts: &Counts, seconds: f64, rate: f64) {
+    if arguments.reading.json {
         let mut told = counted(counts);
         told["event"] = "done".into();
         told["seconds"] = seconds.into();
@@ -314,17 +206,15 @@ fn report(arguments: &Arguments, source: &dyn Source, show: &Show, counts: &Coun
     );
 }
 
-fn count(
-    arguments: &Arguments,
-    source: &dyn Source,
-    progress: &Progress,
-) -> Result<ExitCode, Box<dyn Error>> {
-    let mut show = Show::new(&source.parts(arguments.lanes)?, Counts::default(), arguments.json);
-    let counted = watched(progress, &mut show, || {
-        umbel_load::count(source, arguments.lanes, arguments.patience, progress)
+fn count(arguments: &Arguments, source: &dyn Source) -> Result<ExitCode, Box<dyn Error>> {
+    let progress = Progress::default();
+    let mut show =
+        Show::new(&source.parts(arguments.reading.lanes)?, Counts::default(), arguments.reading.json);
+    let counted = watched(&progress, &mut show, || {
+        umbel_load::count(source, arguments.reading.lanes, arguments.reading.patience, &progress)
     })?;
     let (counts, distinct, capacity) = (counted.counts, counted.distinct, counted.capacity);
-    if arguments.json {
+    if arguments.reading.json {
         let mut told = show::counted(&counts);
         told["event"] = "count".into();
         told["distinct"] = distinct.into();

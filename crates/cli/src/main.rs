@@ -16,6 +16,7 @@ mod ping;
 mod plan;
 mod planes;
 mod publish;
+mod rebuild;
 mod remote;
 mod replica;
 mod report;
@@ -58,6 +59,7 @@ enum Command {
     Rollout(rollout::Arguments),
     Replica(Box<replica::Arguments>),
     Load(Box<load::Arguments>),
+    Rebuild(Box<rebuild::Arguments>),
     Import(import::Arguments),
     Export(export::Arguments),
     Verify(verify::Arguments),
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Rollout(arguments) => rollout::run(&arguments),
         Command::Replica(arguments) => replica::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Rebuild(arguments) => rebuild::run(&arguments),
         Command::Import(arguments) => import::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Export(arguments) => export::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Verify(arguments) => verify::run(&arguments),

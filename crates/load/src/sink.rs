@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{Batch, Result};
 
-pub use server::{Facts, ServerSink};
+pub use server::{Facts, Rebuild, ServerSink};
 
 /// Who sends, and how often that one has sent: the same again has no second effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

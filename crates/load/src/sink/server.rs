@@ -15,6 +15,8 @@ use crate::{Batch, Error, Result};
 
 /// How long an add may take: a filter that changes its size may keep it waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take until a filter has another's place: the keys of large ones are moved.
+const SWITCH_TIME: Duration = Duration::from_secs(3600);
 const FINGERPRINTS: &str = "application/vnd.umbel.fingerprints";
 const JSON: &str = "application/json";
 
@@ -56,11 +58,40 @@ impl Facts {
     }
 }
 
+/// What a server says of a filter that is being filled anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuild {
+    /// Its number.
+    pub id: String,
+    /// Why it cannot be finished, if so.
+    pub failed: Option<String>,
+    /// What it is made for.
+    pub capacity: u64,
+    /// What it holds.
+    pub items: u64,
+}
+
+impl Rebuild {
+    fn read(told: &Value) -> Result<Self> {
+        let found = || {
+            Some(Self {
+                id: told["id"].as_str()?.to_owned(),
+                failed: told["failed"].as_str().map(str::to_owned),
+                capacity: told["capacity"].as_u64()?,
+                items: told["items"].as_u64()?,
+            })
+        };
+        found().ok_or_else(|| Error::Invalid("a server that describes a rebuild otherwise".into()))
+    }
+}
+
 /// A filter that keys are added to.
 pub struct ServerSink {
     server: Server,
     runtime: Runtime,
     filter: String,
+    /// Where keys go: into the filter, or into the one that is to take its place.
+    door: &'static str,
     /// Hashes here, so that 16 bytes of each key travel; none where the server alone knows the secret.
     hasher: Option<Hasher>,
 }
@@ -74,7 +105,7 @@ impl ServerSink {
             .enable_all()
             .build()
             .map_err(|error| Error::Invalid(format!("no thread for the network: {error}")))?;
-        Ok(Self { server, runtime, filter: filter.to_owned(), hasher: None })
+        Ok(Self { server, runtime, filter: filter.to_owned(), door: "add", hasher: None })
     }
 
     /// What the filter is; none if there is none.
@@ -85,8 +116,7 @@ impl ServerSink {
             Err(umbel_client::Error::Refused { status: 404, .. }) => return Ok(None),
             Err(error) => return Err(sorted(error)),
         };
-        let facts = Facts::read(&told)
-            .ok_or_else(|| Error::Invalid(format!("a server that describes {} otherwise", self.filter)))?;
+        let facts = Facts::read(&told).ok_or_else(|| self.otherwise())?;
         self.hasher = Hasher::new(facts.family, None).ok();
         Ok(Some(facts))
     }
@@ -102,6 +132,45 @@ impl ServerSink {
         let path = Server::path(&self.filter, "resize");
         let whole_day = Duration::from_secs(86_400);
         self.ask(self.server.post(path, &json!({ "capacity": capacity }), whole_day)).map(drop)
+    }
+
+    /// The rebuild of the filter that was begun, if there is one.
+    pub fn rebuild(&self) -> Result<Option<Rebuild>> {
+        let told = self.runtime.block_on(self.server.get(Server::path(&self.filter, "rebuild")));
+        match told {
+            Ok(told) => Rebuild::read(&told).map(Some),
+            Err(umbel_client::Error::Refused { status: 404, .. }) => Ok(None),
+            Err(error) => Err(sorted(error)),
+        }
+    }
+
+    /// Begins to fill the filter anew, in another size if one is named.
+    pub fn begin_rebuild(&self, capacity: Option<u64>, error: Option<f64>) -> Result<Rebuild> {
+        let path = Server::path(&self.filter, "rebuild");
+        let body = json!({ "capacity": capacity, "error": error });
+        Rebuild::read(&self.ask(self.server.post(path, &body, PATIENCE))?)
+    }
+
+    /// From now on, keys go into the filter that is being built.
+    pub fn fill_rebuild(&mut self) {
+        self.door = "rebuild/add";
+    }
+
+    /// Lets what was built take the filter's place, and says what it is then. `force`: although it has no keys, or far fewer.
+    pub fn finish_rebuild(&self, rebuild: &Rebuild, force: bool) -> Result<Facts> {
+        let path = Server::path(&self.filter, "rebuild/finish");
+        let body = json!({ "id": rebuild.id, "force": force });
+        let told = self.ask(self.server.post(path, &body, SWITCH_TIME))?;
+        Facts::read(&told).ok_or_else(|| self.otherwise())
+    }
+
+    /// Gives a rebuild up; the filter is as it was.
+    pub fn abort_rebuild(&self) -> Result<()> {
+        self.ask(self.server.delete(Server::path(&self.filter, "rebuild"))).map(drop)
+    }
+
+    fn otherwise(&self) -> Error {
+        Error::Invalid(format!("a server that describes {} otherwise", self.filter))
     }
 
     fn ask(&self, asked: impl Future<Output = umbel_client::Result<Value>>) -> Result<Value> {
@@ -145,7 +214,7 @@ impl Sink for ServerSink {
 
     fn send(&self, who: Who, packed: &Packed) -> Result<u64> {
         let Who { session, sequence } = who;
-        let path = Server::path(&self.filter, "add");
+        let path = Server::path(&self.filter, self.door);
         let told = if self.hasher.is_some() {
             let path = format!("{path}?session={session}&sequence={sequence}");
             self.ask(self.server.post_bytes(path, FINGERPRINTS, packed.bytes.clone(), PATIENCE))?
