@@ -14,7 +14,9 @@ use crate::{Error, Result};
 const VERSION: u8 = 2;
 /// The version of a filter that takes the place of another.
 const VERSION_REPLACING: u8 = 3;
-pub(crate) const VERSION_NEWEST: u8 = VERSION_REPLACING;
+/// The version of a filter that was filled to take the place of another.
+const VERSION_MIRRORING: u8 = 4;
+pub(crate) const VERSION_NEWEST: u8 = VERSION_MIRRORING;
 /// The version without an origin, an expiry, labels and a window; it is still read.
 const VERSION_BARE: u8 = 1;
 const HEADER_BYTES: usize = 16;
@@ -28,6 +30,9 @@ pub(crate) const CATALOG: &str = "\u{1}catalog"; // persisted
 
 /// What names of filters that are being imported begin with, behind [`INTERNAL`].
 pub(crate) const IMPORT: &str = "import:"; // persisted
+
+/// What names of filters that are being filled anew begin with, behind [`INTERNAL`]; then the number of the one that each is for.
+const REBUILD: &str = "rebuild:"; // persisted
 
 /// What a filter is, as the log defines it.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +59,22 @@ pub struct Definition {
     pub window: Option<Window>,
     /// The filter whose name it took: wherever both are, that one is dropped.
     pub replaces: Option<u64>,
+    /// The filter that it follows, to take its place when it is filled.
+    pub mirrors: Option<Mirror>,
+}
+
+/// What a filter that is filled anew follows: all that is added to another filter it takes too, and what is removed there goes here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// The other filter.
+    pub of: u64,
+    /// When it was begun, in milliseconds since 1970.
+    pub began_ms: u64,
+    /// The capacity that it was begun with; it may have grown since.
+    pub capacity: u64,
+    /// Whether its source was read to the end. Until then keys of its own come from the source, which knows less than whoever uses the
+    /// other filter.
+    pub is_filled: bool,
 }
 
 /// A filter that remembers what was added within some time. Its keys live in other filters, one for each stretch of that time.
@@ -108,6 +129,7 @@ impl Definition {
             labels: Bytes::new(),
             window: None,
             replaces: None,
+            mirrors: None,
         }
     }
 
@@ -121,6 +143,16 @@ impl Definition {
         self.name.starts_with(INTERNAL)
     }
 
+    /// Whether it is being filled to take the place of another.
+    pub(crate) fn is_rebuild(&self) -> bool {
+        self.mirrors.is_some_and(|mirror| self.name == rebuild_name(mirror.of))
+    }
+
+    /// Whether keys of its own come from its source.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.mirrors.is_some_and(|mirror| !mirror.is_filled)
+    }
+
     /// Whether it has arrays of its own as soon as it is made. The keys of a window are in its buckets, and what is being imported
     /// brings its arrays.
     pub(crate) fn has_arrays(&self) -> bool {
@@ -128,14 +160,18 @@ impl Definition {
         self.window.is_none() && !imported
     }
 
-    /// The same with another one's description: what can change without another size.
+    /// The same with another one's description: what can change without another size. What it follows stays, and once it is filled it is.
     pub(crate) fn described(&self, like: &Self) -> Self {
+        let is_filled = like.mirrors.is_some_and(|mirror| mirror.is_filled);
         Self {
             name: like.name.clone(),
             expires: like.expires,
             labels: like.labels.clone(),
             growth: like.growth,
             replaces: like.replaces,
+            mirrors: self
+                .mirrors
+                .map(|mirror| Mirror { is_filled: mirror.is_filled || is_filled, ..mirror }),
             ..self.clone()
         }
     }
@@ -195,7 +231,11 @@ impl Definition {
         // Most filters keep their name.
         let origin = if self.origin == self.name { "" } else { &self.origin };
         let mut bytes = Vec::with_capacity(64 + self.name.len() + origin.len() + self.labels.len());
-        let version = if self.replaces.is_some() { VERSION_REPLACING } else { VERSION };
+        let version = match (self.mirrors, self.replaces) {
+            (Some(_), _) => VERSION_MIRRORING,
+            (None, Some(_)) => VERSION_REPLACING,
+            (None, None) => VERSION,
+        };
         bytes.extend([version, u8::from(self.retain)]);
         bytes.extend((self.labels.len() as u16).to_le_bytes());
         bytes.extend(self.shards.to_le_bytes());
@@ -210,6 +250,10 @@ impl Definition {
         bytes.extend(self.name.as_bytes());
         bytes.extend(origin.as_bytes());
         bytes.extend(&self.labels);
+        if let Some(mirror) = self.mirrors {
+            bytes.push(u8::from(self.replaces.is_some()) | u8::from(mirror.is_filled) << 1);
+            [mirror.of, mirror.began_ms, mirror.capacity].iter().for_each(|it| bytes.extend(it.to_le_bytes()));
+        }
         bytes.extend(self.replaces.into_iter().flat_map(u64::to_le_bytes));
         Ok(bytes.into())
     }
@@ -233,11 +277,10 @@ impl Definition {
         let labels = u16::from_le_bytes([labels_low, labels_high]);
         let described = match version {
             VERSION_BARE if labels == 0 => Described::bare(text(rest)?),
-            VERSION => Described::read(rest, labels.into(), false, text)?,
-            VERSION_REPLACING => Described::read(rest, labels.into(), true, text)?,
+            VERSION..=VERSION_NEWEST => Described::read(version, rest, labels.into(), text)?,
             _ => return Err(invalid("its version or its flags are unknown".into())),
         };
-        let Described { name, origin, expires, labels, window, replaces } = described;
+        let Described { name, origin, expires, labels, window, replaces, mirrors } = described;
         let definition = Self {
             name,
             origin,
@@ -250,6 +293,7 @@ impl Definition {
             labels,
             window,
             replaces,
+            mirrors,
         };
         definition.check()?;
         Ok(definition)
@@ -267,6 +311,9 @@ impl Definition {
         if let Some(window) = self.window {
             self.check_window(window)?;
         }
+        if self.mirrors.is_some() {
+            self.check_mirror()?;
+        }
         if self.shards != 1 && self.is_chain() {
             return Err(Error::Invalid(format!("{} shards; a chain of sub-filters has one", self.shards)));
         }
@@ -280,6 +327,20 @@ impl Definition {
         }
         Plan::new(&self.spec, self.shards).map_err(|error| Error::Invalid(error.to_string()))?;
         Ok(())
+    }
+
+    /// What follows another filter has to know what it holds.
+    fn check_mirror(&self) -> Result<()> {
+        let why = if self.window.is_some() {
+            "a window cannot be filled anew: its keys are in its buckets"
+        } else if self.is_chain() {
+            "a chain of sub-filters cannot be filled anew: choose another layout"
+        } else if self.spec.kind != Kind::Bloom && !self.retain {
+            "a counting filter is filled anew only if its keys are kept: removals need them"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Invalid(why.into()))
     }
 
     fn check_window(&self, Window { length_ms, buckets }: Window) -> Result<()> {
@@ -303,6 +364,11 @@ pub(crate) fn home_of(origin: &str, slots: u32) -> u16 {
     ((u128::from(xxh3_64(origin.as_bytes())) * u128::from(slots)) >> 64) as u16
 }
 
+/// The name of a filter that is filled to take the place of another.
+pub(crate) fn rebuild_name(of: u64) -> String {
+    format!("{INTERNAL}{REBUILD}{of:016x}")
+}
+
 /// The part of a stored definition that the first version lacked.
 struct Described {
     name: String,
@@ -311,18 +377,19 @@ struct Described {
     labels: Bytes,
     window: Option<Window>,
     replaces: Option<u64>,
+    mirrors: Option<Mirror>,
 }
 
 impl Described {
     fn bare(name: String) -> Self {
-        let (expires, labels, window, replaces) = (None, Bytes::new(), None, None);
-        Self { origin: name.clone(), name, expires, labels, window, replaces }
+        let (expires, labels, window, replaces, mirrors) = (None, Bytes::new(), None, None, None);
+        Self { origin: name.clone(), name, expires, labels, window, replaces, mirrors }
     }
 
     fn read(
+        version: u8,
         bytes: &[u8],
         labels: usize,
-        replacing: bool,
         text: impl Fn(&[u8]) -> Result<String>,
     ) -> Result<Self> {
         let mut fields = Fields::new(bytes, "a definition");
@@ -331,6 +398,16 @@ impl Described {
         let name = text(fields.bytes(name)?)?;
         let origin = if origin == 0 { name.clone() } else { text(fields.bytes(origin)?)? };
         let labels = Bytes::copy_from_slice(fields.bytes(labels)?);
+        let (mut replacing, mut mirrors) = (version == VERSION_REPLACING, None);
+        if version == VERSION_MIRRORING {
+            let flags = fields.u8()?;
+            if flags > 0b11 {
+                return Err(fields.corrupt("unknown flags"));
+            }
+            replacing = flags & 1 != 0;
+            let (of, began_ms, capacity) = (fields.u64()?, fields.u64()?, fields.u64()?);
+            mirrors = Some(Mirror { of, began_ms, capacity, is_filled: flags & 0b10 != 0 });
+        }
         let replaces = replacing.then(|| fields.u64()).transpose()?;
         fields.end()?;
         let windowed = length_ms != 0 || buckets != 0;
@@ -341,6 +418,7 @@ impl Described {
             labels,
             window: windowed.then_some(Window { length_ms, buckets }),
             replaces,
+            mirrors,
         })
     }
 }

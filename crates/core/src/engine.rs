@@ -28,6 +28,7 @@ mod memory;
 mod merge;
 mod orphans;
 mod part;
+mod rebuild;
 mod recover;
 mod requests;
 mod settings;
@@ -45,13 +46,13 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::try_join_all;
 use object_store::ObjectStore;
-use umbel_filter::{Fingerprint, Hasher};
+use umbel_filter::{Fingerprint, Hasher, Kind};
 
 use crate::blobs::FolderStore;
 use crate::clock::{Clock, SystemClock};
 use crate::disk::Disk;
 use crate::entry::{Entry, Operation};
-use crate::fold::{Archived, Means, Outcome};
+use crate::fold::{Archived, Means, Outcome, Shard};
 use crate::limits::PARTITIONS_MAX;
 use crate::log::{self, FileLog, Log};
 use crate::random::{Random, SystemRandom};
@@ -71,6 +72,7 @@ pub use look::{Consistency, Told};
 pub use manifest::MAGIC as MANIFEST_MAGIC;
 pub(crate) use manifest::VERSION as MANIFEST_VERSION;
 pub use part::Applied;
+pub use rebuild::Refill;
 pub use recover::{MAGIC as DEPLOYMENT_MAGIC, created};
 pub use requests::{NewFilter, Sharding, Token, Written};
 pub use settings::Settings;
@@ -294,6 +296,7 @@ impl Shared {
         self.directory.settle_names();
         self.reconcile().await?;
         self.drop_half_imported().await?;
+        self.drop_lost_rebuilds().await?;
         // Without room for the next bucket, it is made when there is some.
         let _ = self.turn_windows().await;
         self.directory.unsorted().iter().for_each(|handle| handle.recount());
@@ -358,15 +361,23 @@ impl Shared {
         keys: &[Fingerprint],
         archived: &mut Archived,
     ) -> Result<()> {
-        let Some(shard) = slot.state.shard(filter).filter(|shard| shard.definition().retain) else {
-            return Ok(());
+        let keeps_counts = |shard: &&Shard| {
+            shard.definition().retain && shard.definition().spec.kind != Kind::Bloom
         };
+        let Some(shard) = slot.state.shard(filter).filter(keeps_counts) else { return Ok(()) };
         let Some(projection) = shard.projection() else { return Ok(()) };
         let mut asked: Vec<Fingerprint> =
-            keys.iter().copied().filter(|key| projection.contains(*key)).collect();
+            keys.iter().copied().filter(|key| !archived.knows(filter, *key)).collect();
         asked.sort_unstable();
         asked.dedup();
-        asked.retain(|key| !archived.knows(filter, *key));
+        // A key that is not there now may be when its turn comes. What was archived of it is what went since.
+        asked.retain(|key| {
+            let may_be_there = projection.contains(*key);
+            if !may_be_there {
+                archived.insert(filter, *key, -shard.tail_net(*key));
+            }
+            may_be_there
+        });
         // Keys that nobody archived count for nothing, and that is known too.
         asked.iter().for_each(|key| archived.insert(filter, *key, 0));
         for run in slot.runs_of(filter) {

@@ -4,12 +4,13 @@
 //! clock, no chance, no order of threads. Two states that folded the same entries are equal.
 
 mod counts;
+mod mirror;
 mod projection;
 mod sessions;
 mod shard;
 mod tail;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use umbel_filter::Fingerprint;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -20,6 +21,7 @@ use crate::log::Record;
 use crate::{Error, Position, Result};
 pub(crate) use counts::Counters;
 pub use counts::Counts;
+pub(crate) use mirror::Followed;
 pub(crate) use projection::{Layer, Place};
 pub use projection::{Means, Projection};
 use sessions::{Known, Sessions};
@@ -35,6 +37,8 @@ pub struct State {
     filters: BTreeMap<u64, Shard>,
     /// The filters that have their home here, by name.
     names: HashMap<String, u64>,
+    /// Filters, each with one that follows it.
+    followers: BTreeSet<(u64, u64)>,
     sessions: Sessions,
     /// The number of the last checkpoint that was begun.
     checkpoint: u64,
@@ -130,6 +134,7 @@ impl State {
             applied: Position::START,
             filters: BTreeMap::new(),
             names: HashMap::new(),
+            followers: BTreeSet::new(),
             sessions: Sessions::default(),
             checkpoint: 0,
             means,
@@ -223,7 +228,7 @@ impl State {
         keys: &[Fingerprint],
         new: &mut [bool],
     ) -> Option<u64> {
-        if position <= self.applied {
+        if position <= self.applied || self.is_followed(filter) {
             return None;
         }
         let fresh = self.filters.get_mut(&filter)?.add_simply(keys, new)?;
@@ -243,13 +248,23 @@ impl State {
         if let Work::Other(Operation::Describe(bytes)) = work {
             return Ok(self.describe(filter, bytes));
         }
-        let Some(shard) = self.filters.get_mut(&filter) else {
+        if !self.filters.contains_key(&filter) {
             return Ok(match work {
                 Work::Other(Operation::Barrier | Operation::Drop | Operation::Switch) => Outcome::Done,
                 _ => Outcome::Refused(format!("there is no filter {filter:x}")),
             });
-        };
+        }
+        if self.is_followed(filter) {
+            return self.perform_followed(filter, work, archived);
+        }
+        self.perform_alone(filter, work, archived)
+    }
+
+    /// Does the work in the filter itself.
+    fn perform_alone(&mut self, filter: u64, work: Work<'_>, archived: &Archived) -> Result<Outcome> {
+        let Some(shard) = self.filters.get_mut(&filter) else { return Ok(Outcome::Passed) };
         match work {
+            Work::Add(keys) if shard.definition.is_filling() => self.fill(filter, keys, archived),
             Work::Add(keys) => shard.add(keys, &self.means),
             Work::Remove(keys) => shard.remove(filter, keys, archived),
             Work::Other(Operation::Clear) => {
@@ -259,6 +274,7 @@ impl State {
             Work::Other(Operation::Drop) => {
                 if let Some(shard) = self.filters.remove(&filter) {
                     self.forget_name(&shard.definition.name, filter);
+                    self.followers.retain(|(of, follower)| *of != filter && *follower != filter);
                 }
                 Ok(Outcome::Done)
             }
@@ -301,6 +317,7 @@ impl State {
     /// Takes in a shard that was made elsewhere.
     fn adopt(&mut self, filter: u64, shard: Shard) {
         let definition = &shard.definition;
+        self.followers.extend(definition.mirrors.map(|mirror| (mirror.of, filter)));
         if definition.home(self.slots) == self.slot {
             let holder = self.names.get(&definition.name);
             let replaces =
@@ -325,6 +342,11 @@ impl State {
             return Outcome::Refused(format!("there is no filter {filter:x}"));
         };
         let next = now.described(&like);
+        let is_filled = now.is_filling() && !next.is_filling();
+        let failed = self.filters.get(&filter).and_then(|shard| shard.followed.failed());
+        if let Some(why) = failed.filter(|_| is_filled) {
+            return Outcome::Refused(why.to_owned());
+        }
         if now.home(self.slots) == self.slot && next.name != now.name {
             let holder = self.names.get(&next.name).copied();
             if holder.is_some() && holder != next.replaces {
@@ -335,6 +357,9 @@ impl State {
         }
         if let Some(shard) = self.filters.get_mut(&filter) {
             shard.definition = next;
+            if is_filled {
+                shard.followed.end();
+            }
         }
         Outcome::Done
     }
@@ -356,6 +381,7 @@ impl State {
                 Some(projection) => projection.digest_into(&mut digest),
                 None => digest.update(b"on disk"),
             }
+            shard.followed.digest_into(&mut digest);
         }
         self.sessions.digest_into(&mut digest);
         digest.digest128()

@@ -32,6 +32,8 @@ pub const DUMP_CHUNK_BYTES_MAX: usize = 4 << 20;
 pub const DUMP_HEADER_BYTES_MAX: usize = 64 << 20;
 /// Most keys that a node is told at once of a filter's part on another node.
 pub const KEYS_PAGE_MAX: usize = 64 << 10;
+/// Most keys that may be removed from a filter, and stay away, while another one is filled to take its place.
+pub const REBUILD_REMOVALS_MAX: usize = 1 << 20;
 /// Most sessions that a slot remembers.
 pub const SESSIONS_MAX: usize = 4096;
 /// Most bytes of answers that a slot remembers for its sessions.

@@ -22,7 +22,7 @@ use super::manifest::{Manifest, StoredFilter};
 use super::stored::{BlockAt, Stored, StoredLayer, block_header, header};
 use crate::archive::{Cover, Run, RunWriter, Tally, tally};
 use crate::definition::Definition;
-use crate::fold::{Newest, Place, Projection};
+use crate::fold::{Followed, Newest, Place, Projection};
 use crate::limits::MANIFEST_BYTES_MAX;
 use crate::upload::Upload;
 use crate::{Error, Position, Result};
@@ -63,6 +63,7 @@ struct ShardCut {
     id: u64,
     definition: Definition,
     first_run: u64,
+    followed: Followed,
     parts: Vec<Arc<Newest>>,
     stored: Stored,
     live: Option<Live>,
@@ -162,6 +163,7 @@ impl Shared {
             id: shard.id,
             definition: shard.definition.clone(),
             first_run: shard.first_run,
+            followed: shard.followed.clone(),
             stored,
         });
         let manifest = Manifest {
@@ -356,7 +358,8 @@ fn cut(slot: &mut Slot, position: Position) -> Cut {
         };
         let parts = shard.freeze();
         let (definition, first_run) = (shard.definition().clone(), shard.first_run());
-        shards.push(ShardCut { id, definition, first_run, parts, stored, live });
+        let followed = shard.followed().clone();
+        shards.push(ShardCut { id, definition, first_run, followed, parts, stored, live });
     }
     let (sessions, runs) = (slot.state.sessions(), slot.runs.clone());
     Cut { slot: slot.state.slot(), number, position, last_entry: slot.last_entry, sessions, runs, shards }

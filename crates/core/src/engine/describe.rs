@@ -48,7 +48,7 @@ impl Engine {
 
 impl Shared {
     /// The definition of a filter that was not dropped.
-    fn existing(&self, filter: &Arc<Handle>) -> Result<Definition> {
+    pub(super) fn existing(&self, filter: &Arc<Handle>) -> Result<Definition> {
         let now = self.clock.unix_millis();
         let exists = self.directory.exists(filter.id()) && !filter.is_expired(now);
         if exists { Ok((*filter.definition()).clone()) } else { Err(gone(filter)) }

@@ -352,7 +352,7 @@ impl Shared {
 
 impl Slot {
     /// What the slot holds of a filter.
-    fn counts(&self, filter: u64) -> Counts {
+    pub(super) fn counts(&self, filter: u64) -> Counts {
         let Some(shard) = self.state.shard(filter) else { return Counts::default() };
         let on_disk = || self.stored.get(&filter).map(|stored| stored.counts).unwrap_or_default();
         shard.projection().map_or_else(on_disk, |projection| projection.counts())

@@ -5,7 +5,7 @@
 //! batch gathers. Requests do not line up for the turn: they wait for their answer, and whoever leaves the turn wakes those that
 //! have none. A turn that was handed to a sleeper would keep everybody waiting until it is awake.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -343,10 +343,17 @@ impl Lane {
                 // They arrive while the entry is appended.
                 prefetch(shard, &part);
             }
+            for related in slot.state.related(filter) {
+                shared.load_into(slot, related).await?;
+            }
             match part.work {
-                Work::Remove(keys) => shared.ask_archive(slot, filter, keys, archived).await?,
+                Work::Add(keys) | Work::Remove(keys) => {
+                    for asked in slot.state.asks_archive_of(filter, part.work) {
+                        shared.ask_archive(slot, asked, keys, archived).await?;
+                    }
+                }
                 Work::Other(Operation::Switch) => shared.build_in_turn(slot, filter).await?,
-                _ => {}
+                Work::Other(_) => {}
             }
         }
         Ok(())
@@ -370,6 +377,7 @@ impl Lane {
         let mut fetched = 0;
         let mut new = vec![false; split.keys()];
         let mut effect = Effect::of(split);
+        let mut followed: BTreeMap<u64, u64> = BTreeMap::new();
         for part in split.parts() {
             while fetched < part.keys.end + KEYS_AHEAD {
                 let Some(next) = coming.next() else { break };
@@ -394,6 +402,7 @@ impl Lane {
             let fresh = position > slot.state.applied();
             // A request that comes again gets its answer again, and changes nothing that could be counted.
             let repeated = slot.state.is_repeated(request);
+            let before: Vec<_> = slot.state.followers(filter).map(|id| (id, slot.counts(id).items)).collect();
             let outcome = slot.state.apply_work(position, filter, request, part.work, archived)?;
             let told = if repeated { &Outcome::Passed } else { &outcome };
             effect.take(split, &part, fresh.then_some(told));
@@ -403,12 +412,19 @@ impl Lane {
             if fresh && !repeated {
                 shared.folded(slot, &split.entry, &outcome)?;
                 new_keys += outcome.new_keys();
+                for (follower, before) in before {
+                    let more = slot.counts(follower).items.saturating_sub(before);
+                    *followed.entry(follower).or_default() += more;
+                }
             }
             applied.take(split, &part, outcome);
         }
         self.effects.put(position, effect, split);
         if turn.slots.first().is_some_and(|slot| slot.is_shown) {
             shared.count(filter, &split.entry.operation, new_keys);
+            for (follower, new_keys) in followed {
+                shared.count(follower, &split.entry.operation, new_keys);
+            }
         }
         turn.applied = turn.applied.max(position);
         self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);

@@ -6,13 +6,16 @@ use std::sync::{Arc, Weak};
 use super::stored::{BlockAt, Stored, StoredLayer};
 use crate::definition::Definition;
 use crate::fields::{Fields, put_bytes, put_list, seal, take_bytes, take_list};
-use crate::fold::Counts;
+use crate::fold::{Counts, Followed};
 use crate::limits::{LAYERS_MAX, MANIFEST_BYTES_MAX};
 use crate::{Error, Position, Result};
 
 /// The first bytes of a manifest.
 pub const MAGIC: [u8; 8] = *b"\x89UMBMAN\n";
-pub(crate) const VERSION: u16 = 2;
+/// The newest version, of slots in which a filter remembers something of another that it follows.
+pub(crate) const VERSION: u16 = 3;
+/// The version of all other slots.
+const VERSION_ALONE: u16 = 2;
 /// The first version, which is still read. It has no count of adds and removals.
 const VERSION_WITHOUT_ADDS: u16 = 1;
 /// In place of a blob's number: the block is all zeros.
@@ -37,6 +40,8 @@ pub(super) struct StoredFilter {
     pub(super) id: u64,
     pub(super) definition: Definition,
     pub(super) first_run: u64,
+    /// What it remembers of the filter that it follows.
+    pub(super) followed: Followed,
     pub(super) stored: Stored,
 }
 
@@ -58,7 +63,9 @@ impl Manifest {
         }
         let mut out = Vec::new();
         out.extend(MAGIC);
-        out.extend(VERSION.to_le_bytes());
+        let version =
+            if self.filters.iter().all(|filter| filter.followed.is_empty()) { VERSION_ALONE } else { VERSION };
+        out.extend(version.to_le_bytes());
         out.extend(self.slot.to_le_bytes());
         out.extend([0; 4]);
         out.extend(self.number.to_le_bytes());
@@ -72,6 +79,9 @@ impl Manifest {
             out.extend(filter.id.to_le_bytes());
             out.extend(filter.first_run.to_le_bytes());
             put_bytes(&mut out, &filter.definition.encode()?);
+            if version == VERSION {
+                filter.followed.put(&mut out);
+            }
             let Counts { items, held, removed } = filter.stored.counts;
             [items, held, removed].iter().for_each(|count| out.extend(count.to_le_bytes()));
             out.extend(filter.stored.generation.to_le_bytes());
@@ -101,7 +111,7 @@ impl Manifest {
     /// Reads what [`encode`](Self::encode) gave; `name` is for messages.
     pub(super) fn decode(bytes: &[u8], name: &str) -> Result<Self> {
         let (mut fields, version) =
-            Fields::checked_version(bytes, name, MAGIC, &[VERSION_WITHOUT_ADDS, VERSION])?;
+            Fields::checked_version(bytes, name, MAGIC, &[VERSION_WITHOUT_ADDS, VERSION_ALONE, VERSION])?;
         let slot = fields.u16()?;
         fields.u32()?;
         let number = fields.u64()?;
@@ -115,6 +125,7 @@ impl Manifest {
                 id: fields.u64()?,
                 first_run: fields.u64()?,
                 definition: Definition::decode(take_bytes(fields)?)?,
+                followed: if version == VERSION { Followed::take(fields)? } else { Followed::default() },
                 stored: take_stored(fields, version, &names)?,
             })
         })?;

@@ -38,7 +38,9 @@ impl Shared {
         }
         for idle in self.directory.all() {
             let asks = idle.definition().name == what;
-            if idle.used.swap(false, Ordering::Relaxed) || idle.is_window() || idle.bytes() == 0 || asks {
+            // What follows another filter has to be there whenever that one changes.
+            let stays = idle.is_window() || idle.definition().is_rebuild();
+            if idle.used.swap(false, Ordering::Relaxed) || stays || idle.bytes() == 0 || asks {
                 continue;
             }
             // One that cannot be unloaded now is no reason to give up.

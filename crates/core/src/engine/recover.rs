@@ -191,7 +191,8 @@ pub(super) async fn recover_slot(
     let mut stored = HashMap::new();
     let mut shards = Vec::new();
     for filter in newest.filters {
-        shards.push((filter.id, Shard::cold(filter.definition, filter.first_run)));
+        let shard = Shard::cold(filter.definition, filter.first_run).following(filter.followed);
+        shards.push((filter.id, shard));
         stored.insert(filter.id, filter.stored);
     }
     let state = state.restored(begun.max(newest.number), newest.position, &newest.sessions, shards)?;
@@ -324,7 +325,9 @@ impl Shared {
                 if let Some(definition) = &definition
                     && (definition.growth != home.growth || definition.has_arrays() != home.has_arrays())
                 {
-                    let operation = Operation::Describe(definition.described(&home).encode()?);
+                    // Whether it is filled is said to all slots before the home says what it is called.
+                    let described = Definition { mirrors: definition.mirrors, ..definition.described(&home) };
+                    let operation = Operation::Describe(described.encode()?);
                     let entry = Entry { filter: handle.id(), slot, request: Request::default(), operation };
                     entries.push((self.lane(slot).partition, entry));
                 }

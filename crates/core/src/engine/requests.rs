@@ -186,9 +186,13 @@ impl Engine {
         keys: &[Fingerprint],
         request: Request,
     ) -> Result<Written> {
-        match filter.definition().window {
+        let written = match filter.definition().window {
             Some(window) => self.shared.add_to_window(filter, window, keys, request).await,
             None => self.shared.add(filter, keys, request).await,
+        };
+        match self.successor_after(filter, &written).await? {
+            Some(next) => Box::pin(self.add_as(&next, keys, request)).await,
+            None => written,
         }
     }
 
@@ -204,7 +208,20 @@ impl Engine {
         keys: &[Fingerprint],
         request: Request,
     ) -> Result<Written> {
-        self.shared.write(filter, keys, request, Operation::Remove).await
+        let written = self.shared.write(filter, keys, request, Operation::Remove).await;
+        match self.successor_after(filter, &written).await? {
+            Some(next) => Box::pin(self.remove_as(&next, keys, request)).await,
+            None => written,
+        }
+    }
+
+    /// The filter that took the place of one to which something could not be written.
+    async fn successor_after(
+        &self,
+        filter: &Arc<Handle>,
+        written: &Result<Written>,
+    ) -> Result<Option<Arc<Handle>>> {
+        if written.is_ok() { Ok(None) } else { self.shared.successor(filter).await }
     }
 
     /// Asks for keys, with filters loaded that are on disk, and not before the token's positions are folded.
@@ -214,21 +231,14 @@ impl Engine {
         keys: &[Fingerprint],
         after: Option<&Token>,
     ) -> Result<Vec<Answer>> {
-        if let Some(cluster) = &self.shared.cluster {
-            let (none, cluster) = (Token::default(), &**cluster);
-            let after = after.unwrap_or(&none);
-            return match filter.is_window() {
-                true => self.shared.window_in_nodes(cluster, filter, keys, after).await,
-                false => self.shared.contains_in_nodes(cluster, filter, keys, after).await,
-            };
+        let told = self.shared.contains(filter, keys, after).await;
+        if told.as_ref().is_ok_and(|answers| !answers.contains(&Answer::Unknown)) {
+            return told;
         }
-        if let Some(token) = after {
-            self.shared.reached(token).await?;
+        match self.shared.successor(filter).await? {
+            Some(next) => Box::pin(self.contains(&next, keys, after)).await,
+            None => told,
         }
-        self.shared.load(filter).await?;
-        let mut answers = Vec::new();
-        filter.contains_batch(keys, &mut answers);
-        Ok(answers)
     }
 
     /// How often each key is in the filter, exactly; of a filter without removals, whether it was added. Only filters that keep
@@ -341,7 +351,11 @@ impl Shared {
 
     /// Makes a filter.
     pub(super) async fn create(&self, new: NewFilter) -> Result<Arc<Handle>> {
-        let definition = self.define(new)?;
+        self.make(self.define(new)?).await
+    }
+
+    /// Makes a filter as it is defined.
+    pub(super) async fn make(&self, definition: Definition) -> Result<Arc<Handle>> {
         let plan = Plan::new(&definition.spec, definition.shards)
             .map_err(|error| Error::Invalid(error.to_string()))?;
         let bytes = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
@@ -379,6 +393,30 @@ impl Shared {
             .ok_or_else(|| Error::Invalid(format!("the filter {} was dropped meanwhile", definition.name)))
     }
 
+    /// Asks for keys, wherever they are.
+    async fn contains(
+        &self,
+        filter: &Arc<Handle>,
+        keys: &[Fingerprint],
+        after: Option<&Token>,
+    ) -> Result<Vec<Answer>> {
+        if let Some(cluster) = &self.cluster {
+            let (none, cluster) = (Token::default(), &**cluster);
+            let after = after.unwrap_or(&none);
+            return match filter.is_window() {
+                true => self.window_in_nodes(cluster, filter, keys, after).await,
+                false => self.contains_in_nodes(cluster, filter, keys, after).await,
+            };
+        }
+        if let Some(token) = after {
+            self.reached(token).await?;
+        }
+        self.load(filter).await?;
+        let mut answers = Vec::new();
+        filter.contains_batch(keys, &mut answers);
+        Ok(answers)
+    }
+
     /// How often each key is in a filter that keeps its keys, whose slots are hosted here.
     pub(super) async fn verify(&self, filter: &Handle, keys: &[Fingerprint]) -> Result<Vec<u64>> {
         let erasable = filter.is_erasable();
@@ -411,6 +449,9 @@ impl Shared {
     pub(super) async fn drop_filter(&self, filter: &Arc<Handle>) -> Result<()> {
         let (id, slots) = (filter.id(), self.settings.slots);
         self.drop_replaced(&filter.definition()).await?;
+        if let Some(rebuild) = self.rebuild_of(id) {
+            Box::pin(self.drop_filter(&rebuild)).await?;
+        }
         let home = filter.definition().home(slots);
         let home = Entry { filter: id, slot: home, request: Request::default(), operation: Operation::Drop };
         let partition = self.lane(home.slot).partition;
@@ -448,7 +489,7 @@ impl Shared {
     }
 
     /// Waits until a filter that would become too full has grown.
-    async fn make_room(&self, filter: &Arc<Handle>, more: u64) -> Result<()> {
+    pub(super) async fn make_room(&self, filter: &Arc<Handle>, more: u64) -> Result<()> {
         if filter.has_room_for(more) || !self.grows(&filter.definition()) {
             return Ok(());
         }

@@ -110,9 +110,7 @@ impl Shared {
         let installed = async {
             self.fill(&filter, &contents).await?;
             // If its home alone were synced, a power cut could leave it with its name and without some of its shards.
-            for lane in &self.lanes {
-                self.log.sync(lane.partition).await?;
-            }
+            self.sync_all().await?;
             let _naming = self.naming.lock().await;
             let next = Definition { name, expires, ..(*filter.definition()).clone() };
             self.rename(&filter, &next, false).await?;

@@ -306,7 +306,9 @@ impl Shared {
         let decides = self.is_steward();
         if decides {
             // Windows let go of old buckets before these are dropped.
-            for step in [self.turn_windows().await, self.drop_expired().await] {
+            for step in
+                [self.turn_windows().await, self.drop_expired().await, self.drop_lost_rebuilds().await]
+            {
                 if let Err(error) = step {
                     failure.get_or_insert(error);
                 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use umbel_filter::{Family, Filter, Fingerprint, Kind, Limits, Plan, Secret, Spec};
+use umbel_filter::{Counter, Family, Filter, Fingerprint, Kind, Limits, Plan, Secret, Spec};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::cannot;
@@ -176,6 +176,18 @@ impl Projection {
     /// How often a key is in it, at most; of filters that do not count, at most once.
     pub fn count(&self, key: Fingerprint) -> u64 {
         self.oldest_with(key).map_or(0, |filter| filter.count_fingerprint(key).unwrap_or(1))
+    }
+
+    /// The same where counters that are stuck say nothing: as often as there are numbers.
+    pub(super) fn count_at_most(&self, key: Fingerprint) -> i64 {
+        let stuck_at = |filter: &Filter| match filter.spec().kind {
+            Kind::Bloom => u64::MAX,
+            Kind::Counting(Counter::Nibble) => 15,
+            Kind::Counting(Counter::Byte) => 255,
+        };
+        let count = self.count(key);
+        let is_stuck = self.layers.last().is_some_and(|layer| count >= stuck_at(&layer.filter));
+        if is_stuck { i64::MAX } else { i64::try_from(count).unwrap_or(i64::MAX) }
     }
 
     /// The oldest layer that may have the key: the one that a key which is there is counted in.

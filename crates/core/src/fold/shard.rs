@@ -1,12 +1,13 @@
 //! A slot's part of a filter.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use umbel_filter::{Fingerprint, Kind};
 
 use super::counts::Counts;
+use super::mirror::Followed;
 use super::projection::{Layer, Means, Projection};
 use super::tail::{Newest, Tail};
 use super::{Archived, Outcome};
@@ -27,6 +28,8 @@ pub struct Shard {
     tail: Option<Tail>,
     /// Archive runs of earlier checkpoints mean nothing for this filter: it was made, or cleared, after them.
     first_run: u64,
+    /// What it remembers of the filter that it follows, if it follows one.
+    pub(super) followed: Followed,
 }
 
 impl Shard {
@@ -39,7 +42,17 @@ impl Shard {
     pub(crate) fn cold(definition: Definition, first_run: u64) -> Self {
         let counted = definition.spec.kind != Kind::Bloom;
         let tail = definition.retain.then(|| Tail::new(counted));
-        Self { definition, projection: None, next: None, tail, first_run }
+        Self { definition, projection: None, next: None, tail, first_run, followed: Followed::default() }
+    }
+
+    /// The same with what it remembers of the filter that it follows.
+    pub(crate) fn following(self, followed: Followed) -> Self {
+        Self { followed, ..self }
+    }
+
+    /// What it remembers of the filter that it follows.
+    pub(crate) fn followed(&self) -> &Followed {
+        &self.followed
     }
 
     /// What the filter is.
@@ -118,27 +131,49 @@ impl Shard {
         self.tail.as_ref().map_or(0, |tail| tail.net(key))
     }
 
-    fn resident(&self) -> Result<&Arc<Projection>> {
+    /// How often a key is here, exactly if keys are kept; if not, whether it seems to be.
+    pub(super) fn held(&self, filter: u64, key: Fingerprint, archived: &Archived) -> Result<i64> {
+        if !self.resident()?.contains(key) {
+            return Ok(0);
+        }
+        match &self.tail {
+            Some(tail) => Ok(archived.net(filter, key)? + tail.net(key)),
+            None => Ok(1),
+        }
+    }
+
+    pub(super) fn resident(&self) -> Result<&Arc<Projection>> {
         self.projection.as_ref().ok_or_else(|| {
             Error::Retry(format!("the filter {} is on disk and has to be loaded first", self.definition.name))
         })
     }
 
     pub(super) fn add(&mut self, keys: &[Fingerprint], means: &Means) -> Result<Outcome> {
+        let mut fitting = keys.len();
+        if self.definition.growth == Growth::Fixed && !self.definition.is_chain() {
+            let projection = self.resident()?;
+            let room = projection.full_at(self.definition.shards).saturating_sub(projection.items());
+            fitting = self::fitting(projection, keys, room);
+        }
+        let (new, full) = self.take(&keys[..fitting], means)?;
+        let is_full = || format!("the filter {} is full", self.definition.name);
+        let full = full.or_else(|| (fitting < keys.len()).then(is_full));
+        Ok(match full {
+            None => Outcome::Added(new),
+            Some(why) => Outcome::Full(new, why),
+        })
+    }
+
+    /// Takes keys, however many there are: for each that it took, whether it was new, and why it took no more. Only chains can be
+    /// full, and they have no next generation.
+    pub(super) fn take(
+        &mut self,
+        keys: &[Fingerprint],
+        means: &Means,
+    ) -> Result<(Vec<bool>, Option<String>)> {
         let projection = Arc::clone(self.resident()?);
         let mut new = Vec::new();
-        let mut full = None;
-        if self.definition.growth == Growth::Fixed && !self.definition.is_chain() {
-            let room = projection.full_at(self.definition.shards).saturating_sub(projection.items());
-            let fitting = fitting(&projection, keys, room);
-            // It cannot fail: only chains can.
-            let _ = projection.insert(&keys[..fitting], &mut new);
-            if fitting < keys.len() {
-                full = Some(format!("the filter {} is full", self.definition.name));
-            }
-        } else if let Err(error) = projection.insert(keys, &mut new) {
-            full = Some(error.to_string());
-        }
+        let full = projection.insert(keys, &mut new).err().map(|error| error.to_string());
         if self.definition.is_chain() {
             projection.account(means);
         }
@@ -147,21 +182,22 @@ impl Shard {
             tail.add(taken);
         }
         if let Some(next) = &self.next {
-            // Only chains can be full, and they have no next generation.
             let _ = next.insert(taken, &mut Vec::new());
         }
-        Ok(match full {
-            None => Outcome::Added(new),
-            Some(why) => Outcome::Full(new, why),
-        })
+        Ok((new, full))
     }
 
     /// Adds keys in the plain case, in which nobody has to be told more than `new` holds, and gives how many were new. In all
     /// other cases nothing is done and nothing given.
     #[inline]
     pub(super) fn add_simply(&mut self, keys: &[Fingerprint], new: &mut [bool]) -> Option<u64> {
-        let plain =
-            self.next.is_none() && self.definition.growth != Growth::Fixed && !self.definition.is_chain();
+        // The source of a filter that counts knows less than whoever uses it.
+        let filling = self.definition.is_filling()
+            && (self.definition.spec.kind != Kind::Bloom || self.followed.failed().is_some());
+        let plain = self.next.is_none()
+            && self.definition.growth != Growth::Fixed
+            && !self.definition.is_chain()
+            && !filling;
         let fresh = self.projection.as_ref().filter(|_| plain)?.insert_simply(keys, new)?;
         if let Some(tail) = &mut self.tail {
             tail.add(keys);
@@ -179,28 +215,30 @@ impl Shard {
             return Ok(Outcome::Refused("nothing can be removed from a bloom filter".into()));
         };
         let projection = Arc::clone(self.resident()?);
-        let Some(tail) = &mut self.tail else {
+        if self.tail.is_none() {
             // Without an exact record, it is taken out if it seems to be there.
             return Ok(Outcome::Removed(keys.iter().map(|key| projection.remove(*key)).collect()));
-        };
-        let next = self.next.as_deref();
+        }
         // All are known before anything changes.
-        let counts = keys.iter().map(|key| {
-            if projection.contains(*key) { Ok((*key, archived.net(filter, *key)?)) } else { Ok((*key, 0)) }
-        });
-        let counts: HashMap<Fingerprint, i64> = counts.collect::<Result<_>>()?;
+        keys.iter().try_for_each(|key| self.held(filter, *key, archived).map(drop))?;
         let removed = keys.iter().map(|key| {
-            let held = projection.contains(*key) && counts[key] + tail.net(*key) > 0;
-            if held {
-                projection.remove(*key);
-                tail.remove(*key);
-                if let Some(next) = next {
-                    next.remove(*key);
-                }
+            let is_held = self.held(filter, *key, archived)? > 0;
+            if is_held {
+                self.take_out(*key);
             }
-            held
+            Ok(is_held)
         });
-        Ok(Outcome::Removed(removed.collect()))
+        Ok(Outcome::Removed(removed.collect::<Result<_>>()?))
+    }
+
+    /// Takes a key out, once, that is known to be here.
+    pub(super) fn take_out(&mut self, key: Fingerprint) {
+        for projection in self.projection.iter().chain(&self.next) {
+            projection.remove(key);
+        }
+        if let Some(tail) = &mut self.tail {
+            tail.remove(key);
+        }
     }
 
     pub(super) fn clear(&mut self, first_run: u64, means: &Means) -> Result<()> {

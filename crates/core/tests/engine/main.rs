@@ -9,6 +9,7 @@ mod descriptions;
 mod golden;
 mod merge;
 mod model;
+mod rebuild;
 mod transfer;
 mod versions;
 mod window;

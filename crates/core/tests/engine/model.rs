@@ -38,7 +38,7 @@ const WINDOWS: [Window; 4] = [
 ];
 const GROWTHS: [Growth; 3] = [Growth::Fixed, Growth::Percent(150), Growth::Percent(200)];
 
-fn from_environment(name: &str, otherwise: u64) -> u64 {
+pub(crate) fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
 }
 
