@@ -169,9 +169,7 @@ impl Definition {
             labels: like.labels.clone(),
             growth: like.growth,
             replaces: like.replaces,
-            mirrors: self
-                .mirrors
-                .map(|mirror| Mirror { is_filled: mirror.is_filled || is_filled, ..mirror }),
+            mirrors: self.mirrors.map(|mirror| Mirror { is_filled: mirror.is_filled || is_filled, ..mirror }),
             ..self.clone()
         }
     }
@@ -252,7 +250,9 @@ impl Definition {
         bytes.extend(&self.labels);
         if let Some(mirror) = self.mirrors {
             bytes.push(u8::from(self.replaces.is_some()) | u8::from(mirror.is_filled) << 1);
-            [mirror.of, mirror.began_ms, mirror.capacity].iter().for_each(|it| bytes.extend(it.to_le_bytes()));
+            [mirror.of, mirror.began_ms, mirror.capacity]
+                .iter()
+                .for_each(|it| bytes.extend(it.to_le_bytes()));
         }
         bytes.extend(self.replaces.into_iter().flat_map(u64::to_le_bytes));
         Ok(bytes.into())

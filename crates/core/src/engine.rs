@@ -361,9 +361,8 @@ impl Shared {
         keys: &[Fingerprint],
         archived: &mut Archived,
     ) -> Result<()> {
-        let keeps_counts = |shard: &&Shard| {
-            shard.definition().retain && shard.definition().spec.kind != Kind::Bloom
-        };
+        let keeps_counts =
+            |shard: &&Shard| shard.definition().retain && shard.definition().spec.kind != Kind::Bloom;
         let Some(shard) = slot.state.shard(filter).filter(keeps_counts) else { return Ok(()) };
         let Some(projection) = shard.projection() else { return Ok(()) };
         let mut asked: Vec<Fingerprint> =

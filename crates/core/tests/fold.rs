@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use proptest::prelude::*;
 use umbel_core::budget::Budget;
-use umbel_core::definition::{Definition, Window};
+use umbel_core::definition::{Definition, Mirror, Window};
 use umbel_core::entry::{Entry, Operation, Request};
 use umbel_core::fold::{Archived, Means, Outcome, State};
 use umbel_core::log::Record;
@@ -221,7 +221,14 @@ fn a_definition_survives_its_bytes() {
     };
     let whole =
         Definition { origin: "key".into(), expires: Some(5), labels: b"door"[..].into(), ..plain.clone() };
-    for definition in [&plain, &window, &whole] {
+    let mirror = Mirror { of: 7, began_ms: 8, capacity: 9, is_filled: false };
+    let filling = Definition { retain: true, mirrors: Some(mirror), ..whole.clone() };
+    let filled = Definition {
+        mirrors: Some(Mirror { is_filled: true, ..mirror }),
+        replaces: Some(7),
+        ..filling.clone()
+    };
+    for definition in [&plain, &window, &whole, &filling, &filled] {
         let bytes = definition.encode().unwrap();
         assert_eq!(Definition::decode(&bytes).unwrap(), *definition);
         assert!((0..bytes.len()).all(|cut| Definition::decode(&bytes[..cut]).is_err()));
@@ -234,9 +241,11 @@ fn a_definition_survives_its_bytes() {
         Definition { name: String::new(), ..whole.clone() },
         Definition { name: "n".repeat(2000), ..whole.clone() },
         Definition { shards: 0, ..whole.clone() },
+        Definition { mirrors: Some(mirror), ..whole.clone() },
+        Definition { mirrors: Some(mirror), ..window.clone() },
         Definition { labels: vec![0; 257].into(), ..whole.clone() },
         Definition { window: window.window, ..whole.clone() },
-        Definition { window: Some(Window { length_ms: 5, buckets: 6 }), ..window },
+        Definition { window: Some(Window { length_ms: 5, buckets: 6 }), ..window.clone() },
         Definition { spec: Spec::hosted(Layout::RedisBloom { expansion: None }, 5, 0.1), ..whole.clone() },
         Definition { spec: Spec::bloom(0, 0.1), ..whole },
     ] {

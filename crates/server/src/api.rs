@@ -7,6 +7,8 @@
 //! | `POST /v1/filters/{name}/add`, `check`, `remove` | keys: a JSON array, or lines of text without limit |
 //! | `POST /v1/filters/{name}/verify` | how often keys were added, exactly |
 //! | `POST /v1/filters/{name}/resize`, `merge`, `clear` | another size, other filters' keys, no keys |
+//! | `GET, POST, DELETE /v1/filters/{name}/rebuild` | how far the filling of a new one is, begins it, gives it up |
+//! | `POST /v1/filters/{name}/rebuild/add`, `finish` | keys of its source; it takes the filter's place |
 //! | `GET, POST /v1/filters/{name}/versions` | versions of a filter for those who want a copy: lists them, makes one |
 //! | `GET /v1/filters/{name}/versions/{latest, current or N}`, `chunks/{id}` | a version, and the chunks that it is made of |
 //! | `PUT /v1/filters/{name}/current` | which version is current; the way back after a bad one |
@@ -34,6 +36,7 @@ mod filters;
 mod keys;
 mod lines;
 mod ranges;
+mod rebuild;
 mod replicas;
 mod rollouts;
 mod seal;
@@ -84,6 +87,9 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route("/v1/filters/{name}/remove", post(keys::remove))
         .route("/v1/filters/{name}/check", post(keys::check))
         .route("/v1/filters/{name}/verify", post(keys::verify))
+        .route("/v1/filters/{name}/rebuild", get(rebuild::status).post(rebuild::start).delete(rebuild::abort))
+        .route("/v1/filters/{name}/rebuild/add", post(keys::fill))
+        .route("/v1/filters/{name}/rebuild/finish", post(rebuild::finish))
         .route("/v1/filters/{name}/versions", get(versions::list).post(versions::publish))
         .route("/v1/filters/{name}/versions/{version}", get(versions::get))
         .route("/v1/filters/{name}/current", put(versions::pin))

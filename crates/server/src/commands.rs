@@ -17,6 +17,7 @@ pub(crate) mod look;
 pub(crate) mod memory;
 mod peer;
 mod routes;
+mod rebuild;
 pub(crate) mod server;
 pub(crate) mod slowlog;
 pub mod table;
@@ -133,6 +134,12 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::UmbelNodeList | Id::UmbelNodeDrain | Id::UmbelNodeUndrain => {
             peer::node(id, session, command).await
         }
+        Id::UmbelRebuildStart => rebuild::start(session, command).await,
+        Id::UmbelRebuildAdd => rebuild::add(session, command).await,
+        Id::UmbelRebuildStatus => rebuild::status(session, command).await,
+        Id::UmbelRebuildFinish => rebuild::finish(session, command).await,
+        Id::UmbelRebuildAbort => rebuild::abort(session, command).await,
+        Id::UmbelRebuildHelp => rebuild::show_help(session),
         Id::UmbelExport => transfer::export(session, command).await,
         Id::UmbelImport => transfer::import(session, command).await,
         Id::UmbelMerge => transfer::merge(session, command).await,
@@ -238,7 +245,8 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         | Id::Module
         | Id::Slowlog
         | Id::UmbelNode
-        | Id::UmbelPeer => Err(unknown_subcommand(id.row(), command)),
+        | Id::UmbelPeer
+        | Id::UmbelRebuild => Err(unknown_subcommand(id.row(), command)),
     }
 }
 

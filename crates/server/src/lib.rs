@@ -48,6 +48,7 @@ mod names;
 pub mod node;
 mod pause;
 mod process;
+mod rebuild;
 mod releases;
 pub mod resp;
 mod saves;

@@ -1,7 +1,7 @@
 //! Filters as people ask for them: options by name, whatever door they come through.
 
 use umbel_core::definition::{Growth, Window};
-use umbel_core::engine::{NewFilter, Sharding};
+use umbel_core::engine::{NewFilter, Refill, Sharding};
 use umbel_filter::{Counter, Family, Kind, Layout, Spec};
 
 use crate::node::{Defaults, unix_time};
@@ -80,6 +80,22 @@ impl Making {
         new.spec.check().map_err(|error| error.to_string())?;
         Ok(new)
     }
+}
+
+/// Takes an option of a filter that is filled anew; its name is in lower case. The error says what is wrong with it.
+pub(crate) fn set_refill(asked: &mut Refill, option: &str, value: &str) -> Result<(), String> {
+    let lower = value.to_lowercase();
+    let unknown = || format!("{option} {value}");
+    match option {
+        "capacity" => asked.capacity = Some(lower.parse().map_err(|_| unknown())?),
+        "error" => asked.error = Some(lower.parse().map_err(|_| unknown())?),
+        "kind" => asked.kind = Some(kind(&lower).ok_or_else(unknown)?),
+        // A chain of sub-filters is refused, however it grows.
+        "layout" => asked.layout = Some(layout(&lower, 2).ok_or_else(unknown)?),
+        "retain" => asked.retain = Some(yes_or_no(&lower).ok_or_else(unknown)?),
+        _ => return Err(format!("unknown option {option}")),
+    }
+    Ok(())
 }
 
 /// `24h`, `15m`, `90s`, `500ms`, `7d`.

@@ -74,14 +74,20 @@ impl Shared {
         if !self.log.holds(lane.partition, after).await? {
             return Err(Error::Trimmed { oldest: applied });
         }
+        let followed = filter.definition().mirrors.map(|mirror| mirror.of);
         let records = self.log.read(lane.partition, after, READ_BYTES).await?;
         let whole = records.is_empty();
         for record in records {
             if record.position > applied {
                 break;
             }
+            let changed = Entry::filter_of(&record.entry);
+            if changed.is_some() && changed == followed {
+                // What became of it here, the log does not say.
+                return Err(Error::Trimmed { oldest: record.position });
+            }
             changes.token.see(lane.partition, record.position);
-            if Entry::filter_of(&record.entry) != Some(filter.id()) {
+            if changed != Some(filter.id()) {
                 continue;
             }
             if let Some(record) = effective(filter, lane, record)? {

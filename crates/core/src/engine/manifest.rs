@@ -63,8 +63,11 @@ impl Manifest {
         }
         let mut out = Vec::new();
         out.extend(MAGIC);
-        let version =
-            if self.filters.iter().all(|filter| filter.followed.is_empty()) { VERSION_ALONE } else { VERSION };
+        let version = if self.filters.iter().all(|filter| filter.followed.is_empty()) {
+            VERSION_ALONE
+        } else {
+            VERSION
+        };
         out.extend(version.to_le_bytes());
         out.extend(self.slot.to_le_bytes());
         out.extend([0; 4]);

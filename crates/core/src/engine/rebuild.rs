@@ -103,6 +103,8 @@ impl Engine {
         }
         if is_resumed {
             // Whoever began it may have failed half-way. No key of the source counts before all slots have it.
+            let _naming = shared.naming.lock().await;
+            shared.existing(&rebuild)?;
             shared.finish().await?;
             if begun.generation == 0 {
                 shared.everywhere(rebuild.id(), &begun, &Operation::Define(begun.encode()?)).await?;
@@ -217,18 +219,6 @@ impl Shared {
             next.definition().mirrors.is_some_and(|mirror| mirror.of == filter.id() && mirror.is_filled)
         };
         Ok(self.directory.named(&filter.definition().name).filter(follows))
-    }
-
-    /// Says that entries of another filter still change this one, if they do: nobody could follow it elsewhere.
-    pub(super) fn check_follows_nobody(&self, definition: &Definition) -> Result<()> {
-        let still_there = |mirror: &Mirror| self.directory.numbered(mirror.of).is_some();
-        match definition.mirrors.as_ref().filter(|mirror| still_there(mirror)) {
-            None => Ok(()),
-            Some(_) => Err(Error::Retry(format!(
-                "the filter {} is just taking the place of another",
-                definition.name
-            ))),
-        }
     }
 
     /// Drops what is filled for filters that are gone: a crash came between the end of the one and that of the other.

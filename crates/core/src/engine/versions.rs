@@ -80,7 +80,6 @@ impl Engine {
     ) -> Result<Published> {
         let shared = &self.shared;
         check_has_array(&filter.definition())?;
-        shared.check_follows_nobody(&filter.definition())?;
         let nothing = Token::default();
         let at_least = at_least.unwrap_or(&nothing);
         self.reached(at_least).await?;

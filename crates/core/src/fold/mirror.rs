@@ -51,7 +51,9 @@ impl Followed {
         self.removed.insert(key);
         let most = REBUILD_REMOVALS_MAX / definition.shards.max(1) as usize;
         if self.removed.len() > most {
-            self.fail(format!("more than {REBUILD_REMOVALS_MAX} keys were removed while the source was read"));
+            self.fail(format!(
+                "too many keys were removed while the source was read: about {REBUILD_REMOVALS_MAX} may be"
+            ));
         }
     }
 
@@ -293,4 +295,41 @@ impl State {
 /// Whether it changes a filter otherwise than key by key, so that no follower can do the same.
 fn is_beyond_followers(work: Work<'_>) -> bool {
     matches!(work, Work::Other(Operation::Clear | Operation::Adopt { .. } | Operation::Load { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use umbel_filter::Spec;
+
+    use super::*;
+
+    fn key(number: u64) -> Fingerprint {
+        Fingerprint { first: number, second: number }
+    }
+
+    #[test]
+    fn removals_are_remembered_up_to_a_bound_and_stored() {
+        // Each of so many shards has a share of four.
+        let shards = REBUILD_REMOVALS_MAX as u32 / 4;
+        let definition = Definition { shards, ..Definition::new("f", Spec::counting(10, 0.1)) };
+        let mut followed = Followed::default();
+        assert!(followed.is_empty());
+        let stored = |followed: &Followed| {
+            let mut out = Vec::new();
+            followed.put(&mut out);
+            let mut fields = Fields::new(&out, "test");
+            let back = Followed::take(&mut fields).unwrap();
+            fields.end().unwrap();
+            back
+        };
+        for number in [0, 1, 2, 3, 3, 2] {
+            followed.remove(key(number), &definition);
+        }
+        assert_eq!(followed.failed(), None);
+        assert_eq!(stored(&followed), followed);
+        followed.remove(key(4), &definition);
+        assert!(followed.failed().unwrap().contains("about 1048576 may be"), "{followed:?}");
+        assert!(followed.removed.is_empty() && !followed.is_empty());
+        assert_eq!(stored(&followed), followed);
+    }
 }

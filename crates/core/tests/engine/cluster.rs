@@ -2,6 +2,7 @@
 
 mod looks;
 mod orphans;
+mod rebuilds;
 mod wholes;
 mod windows;
 

@@ -64,6 +64,14 @@ impl Fault {
         Self::of(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
+    /// The same where what there is stands against what makes sense by itself.
+    pub(super) fn as_conflict(self) -> Self {
+        match self.status {
+            StatusCode::BAD_REQUEST => Self::conflict(self.message),
+            _ => self,
+        }
+    }
+
     /// The same for a stream of which some keys were taken: they stay.
     pub(super) fn after(self, taken: u64) -> Self {
         Self { taken: Some(taken), ..self }

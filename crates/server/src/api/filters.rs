@@ -142,8 +142,13 @@ pub(super) fn escaped(name: &str) -> String {
 /// `GET /v1/filters/{name}`
 pub(super) async fn describe(caller: Caller, Path(name): Path<String>) -> Reply {
     let filter = caller.filter(Id::UmbelStats, &name).await?;
-    let items = caller.node.counts_of(&filter).await?.items;
-    Ok(Json(with_items(&caller, &filter, items)))
+    described(&caller, &filter).await
+}
+
+/// What a filter is.
+pub(super) async fn described(caller: &Caller, filter: &Arc<Handle>) -> Reply {
+    let items = caller.node.counts_of(filter).await?.items;
+    Ok(Json(with_items(caller, filter, items)))
 }
 
 /// `DELETE /v1/filters/{name}`

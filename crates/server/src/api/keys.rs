@@ -16,6 +16,7 @@ use umbel_filter::Fingerprint;
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use super::lines::Lines;
+use super::rebuild::begun;
 use crate::commands::look::{age_ms, reading};
 use crate::commands::table::Id;
 
@@ -87,6 +88,8 @@ fn fingerprints(bytes: &[u8]) -> Result<Vec<Fingerprint>, Fault> {
 enum Change {
     Add,
     Remove,
+    /// Adds keys of the source to what is being filled.
+    Fill,
 }
 
 fn hashed(filter: &Handle, keys: Vec<Key>) -> Result<Vec<Fingerprint>, Fault> {
@@ -128,9 +131,21 @@ pub(super) async fn remove(caller: Caller, Path(name): Path<String>, request: Re
     change(&caller, &name, request, Change::Remove).await
 }
 
+/// `POST /v1/filters/{name}/rebuild/add`
+pub(super) async fn fill(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
+    change(&caller, &name, request, Change::Fill).await
+}
+
 async fn change(caller: &Caller, name: &str, request: Request, change: Change) -> Reply {
-    let id = if change == Change::Add { Id::UmbelAdd } else { Id::UmbelRemove };
-    let filter = caller.filter(id, name).await?;
+    let id = match change {
+        Change::Add => Id::UmbelAdd,
+        Change::Remove => Id::UmbelRemove,
+        Change::Fill => Id::UmbelRebuildAdd,
+    };
+    let mut filter = caller.filter(id, name).await?;
+    if change == Change::Fill {
+        filter = begun(caller, &filter).await?;
+    }
     if change == Change::Remove && !filter.is_erasable() {
         return Err(Fault::conflict("keys can be removed from counting filters only"));
     }
@@ -190,11 +205,15 @@ async fn write(
     Ok(match change {
         Change::Add => engine.add_as(filter, keys, who).await?,
         Change::Remove => engine.remove_as(filter, keys, who).await?,
+        // A rebuild that failed, or that somebody finished, takes no keys.
+        Change::Fill => {
+            engine.fill(filter, keys, who).await.map_err(|error| Fault::from(error).as_conflict())?
+        }
     })
 }
 
 fn counted(keys: u64, done: u64, position: &Token, change: Change) -> Value {
-    let done_name = if change == Change::Add { "added" } else { "removed" };
+    let done_name = if change == Change::Remove { "removed" } else { "added" };
     json!({ "keys": keys, done_name: done, "position": position.to_string() })
 }
 

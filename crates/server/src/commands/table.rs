@@ -88,6 +88,13 @@ rows! {
     UmbelClear "umbel.clear" 2 ["write" "module"] (1, 1, 1) ["umbel"] "umbel" "Forgets all items of a filter";
     UmbelRename "umbel.rename" -3 ["write" "module"] (1, 2, 1) ["umbel"] "umbel" "Gives a filter another name";
     UmbelList "umbel.list" -1 ["readonly" "module"] (0, 0, 0) ["umbel"] "umbel" "All filters";
+    UmbelRebuild "umbel.rebuild" -2 ["write" "module" "container"] (0, 0, 0) ["umbel"] "umbel" "Commands that fill a filter anew while it is used";
+    UmbelRebuildStart "umbel.rebuild|start" -3 ["write" "denyoom" "module"] (2, 2, 1) ["umbel"] "umbel" "Begins to fill a filter anew, or goes on with it";
+    UmbelRebuildAdd "umbel.rebuild|add" -5 ["write" "denyoom" "module"] (2, 2, 1) ["umbel"] "umbel" "Adds items of the source to what is being filled";
+    UmbelRebuildStatus "umbel.rebuild|status" 3 ["readonly" "module"] (2, 2, 1) ["umbel"] "umbel" "How far the filling of a filter is";
+    UmbelRebuildFinish "umbel.rebuild|finish" -3 ["write" "module"] (2, 2, 1) ["umbel"] "umbel" "Lets what was filled take the filter's place";
+    UmbelRebuildAbort "umbel.rebuild|abort" 3 ["write" "module"] (2, 2, 1) ["umbel"] "umbel" "Gives up filling a filter anew";
+    UmbelRebuildHelp "umbel.rebuild|help" 2 ["readonly" "fast" "module"] (0, 0, 0) ["umbel"] "umbel" "How these commands are called";
     UmbelHelp "umbel.help" -1 ["readonly" "fast" "module"] (0, 0, 0) ["umbel"] "umbel" "How the commands of Umbel are called";
 
     UmbelPeer "umbel.peer" -2 ["admin" "noscript" "no_auth" "container"] (0, 0, 0) ["dangerous"] "server" "What nodes of a cluster ask of each other";

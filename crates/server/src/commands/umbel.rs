@@ -41,6 +41,8 @@ const HELP: &[&str] = &[
     "    -- Gives a filter another name; NX: unless that is taken.",
     "UMBEL.MERGE key from [from ...]",
     "    -- Adds all that other filters hold, and says how many items were new.",
+    "UMBEL.REBUILD START|ADD|STATUS|FINISH|ABORT key ...",
+    "    -- Fills a filter anew from a source while it is used: see UMBEL.REBUILD HELP.",
     "UMBEL.EXPORT key [FORMAT native|guava|redisson]",
     "    -- A filter as a file of that format.",
     "UMBEL.IMPORT key FORMAT native|guava DATA bytes",
@@ -89,13 +91,14 @@ pub(super) async fn create(session: &mut Session, command: Command<'_>) -> Outco
     bf::create(session, key, new).await
 }
 
-/// Options before `ITEMS`, each with a value, and where the items begin.
-fn options<'a, const N: usize>(
+/// Options from a word on up to `ITEMS`, each with a value, and where the items begin.
+pub(super) fn options<'a, const N: usize>(
     command: Command<'a>,
+    first: usize,
     names: [&str; N],
 ) -> Outcome<([Option<&'a [u8]>; N], usize)> {
     let mut values = [None; N];
-    let mut words = Words::from(command, 2);
+    let mut words = Words::from(command, first);
     while let Some(word) = words.next() {
         if is(word, "ITEMS") {
             if words.left() == 0 {
@@ -119,7 +122,7 @@ pub(super) fn hashed(filter: &Handle, command: Command<'_>, first: usize) -> Vec
     command.from(first).map(|item| filter.hasher().fingerprint(item)).collect()
 }
 
-fn request(session: Option<&[u8]>, sequence: Option<&[u8]>) -> Outcome<Request> {
+pub(super) fn request(session: Option<&[u8]>, sequence: Option<&[u8]>) -> Outcome<Request> {
     match (session, sequence) {
         (None, None) => Ok(Request::default()),
         (Some(session), Some(sequence)) => {
@@ -139,7 +142,7 @@ fn position(text: &[u8]) -> Result<Token, &'static str> {
 
 /// `UMBEL.ADD key [SESSION id SEQUENCE number] ITEMS item...`
 pub(super) async fn add(session: &mut Session, command: Command<'_>) -> Outcome {
-    let ([id, sequence], first) = options(command, ["SESSION", "SEQUENCE"])?;
+    let ([id, sequence], first) = options(command, 2, ["SESSION", "SEQUENCE"])?;
     let request = request(id, sequence)?;
     let filter = any_filter(session, command.get(1)).await?;
     let keys = hashed(&filter, command, first);
@@ -150,7 +153,7 @@ pub(super) async fn add(session: &mut Session, command: Command<'_>) -> Outcome 
 
 /// `UMBEL.REMOVE key [SESSION id SEQUENCE number] ITEMS item...`
 pub(super) async fn remove(session: &mut Session, command: Command<'_>) -> Outcome {
-    let ([id, sequence], first) = options(command, ["SESSION", "SEQUENCE"])?;
+    let ([id, sequence], first) = options(command, 2, ["SESSION", "SEQUENCE"])?;
     let request = request(id, sequence)?;
     let filter = any_filter(session, command.get(1)).await?;
     let keys = hashed(&filter, command, first);
@@ -159,7 +162,7 @@ pub(super) async fn remove(session: &mut Session, command: Command<'_>) -> Outco
     Ok(())
 }
 
-fn write_written(session: &mut Session, written: &Written) {
+pub(super) fn write_written(session: &mut Session, written: &Written) {
     let reply = &mut session.reply;
     reply.map(if written.refused.is_some() { 3 } else { 2 });
     reply.simple("position");
@@ -180,7 +183,7 @@ fn write_written(session: &mut Session, written: &Written) {
 
 /// `UMBEL.EXISTS key [AFTER position] [READ any|current|strong] ITEMS item...`
 pub(super) async fn exists(session: &mut Session, command: Command<'_>) -> Outcome {
-    let ([after, read], first) = options(command, ["AFTER", "READ"])?;
+    let ([after, read], first) = options(command, 2, ["AFTER", "READ"])?;
     let after = after.map(position).transpose()?;
     let filter = session.node.filter(&name_of(command.get(1))).await?;
     if let Some(read) = read {

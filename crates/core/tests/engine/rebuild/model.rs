@@ -13,7 +13,7 @@ use super::*;
 use crate::model::from_environment;
 use crate::world::below;
 
-const CASES: u64 = 400;
+const CASES: u64 = 60;
 /// Keys that there are at all.
 const KEYS: u64 = 60;
 /// Rows that the loader reads at once.
@@ -30,7 +30,7 @@ fn the_new_filter_holds_the_rows_of_the_table() {
         case.tally.iter().for_each(|(what, times)| *tally.entry(*what).or_default() += times);
     }
     println!("{cases} cases: {tally:?}");
-    assert!(cases < 100 || tally.len() == 11 && tally.values().all(|times: &u64| *times > 20), "{tally:?}");
+    assert!(cases < 50 || tally.len() == 11 && tally.values().all(|times: &u64| *times > 20), "{tally:?}");
 }
 
 struct Case {
@@ -40,6 +40,8 @@ struct Case {
     engine: Option<Engine>,
     counts: bool,
     table: BTreeSet<u64>,
+    /// Keys in the old filter that have no row, and get none: how often they would have to be removed nobody knows.
+    stale: BTreeSet<u64>,
     /// What the application did to the table and has not told the filter yet: whether the row is there.
     untold: BTreeMap<u64, bool>,
     /// Where the loader goes on reading, and what it has read and not sent for good.
@@ -68,6 +70,7 @@ impl Case {
             disk: MemoryDisk::default(),
             engine: None,
             table: BTreeSet::new(),
+            stale: BTreeSet::new(),
             untold: BTreeMap::new(),
             cursor: 0,
             read: Vec::new(),
@@ -107,6 +110,9 @@ impl Case {
             let (has_row, is_known) = (self.below(2) == 0, self.below(2) == 0);
             if has_row {
                 self.table.insert(number);
+            }
+            if is_known && !has_row {
+                self.stale.insert(number);
             }
             if is_known {
                 self.engine().add(&filter, &[key(number)]).await.unwrap();
@@ -173,7 +179,7 @@ impl Case {
     /// The application changes a row of which it has told everything.
     fn change(&mut self) {
         let number = self.below(KEYS);
-        if self.untold.contains_key(&number) {
+        if self.untold.contains_key(&number) || self.stale.contains(&number) {
             return;
         }
         if self.table.insert(number) {
