@@ -214,7 +214,7 @@ impl Shared {
             let node = self.anybody();
             match self.send(&node, redis::cmd("UMBEL.ROUTES").arg(filter)).await {
                 Ok(said) => {
-                    let routes = Arc::new(Routes::read(said)?);
+                    let routes = Arc::new(Routes::read(&said)?);
                     let (since, asking) = (Instant::now(), Arc::default());
                     let known = Known { routes: Arc::clone(&routes), since, asking };
                     lock(&self.filters).insert(filter.to_owned(), known);

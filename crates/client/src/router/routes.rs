@@ -23,8 +23,8 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    pub(super) fn read(said: Value) -> Result<Self> {
-        Self::found(&said).ok_or_else(|| Error::Corrupt("a node told routes that make no sense".into()))
+    pub(super) fn read(said: &Value) -> Result<Self> {
+        Self::found(said).ok_or_else(|| Error::Corrupt("a node told routes that make no sense".into()))
     }
 
     fn found(said: &Value) -> Option<Self> {
@@ -107,7 +107,7 @@ mod tests {
         Value::SimpleString(text.to_owned())
     }
 
-    fn said(changed: &str, to: Value) -> Value {
+    fn said(changed: &str, to: &Value) -> Value {
         let fields = [
             ("family", word("murmur3")),
             ("erasable", Value::Int(0)),
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn items_go_where_their_slots_are() {
-        let routes = Routes::read(said("", Value::Nil)).unwrap();
+        let routes = Routes::read(&said("", &Value::Nil)).unwrap();
         let hasher = Hasher::new(Family::Murmur3, None).unwrap();
         let nodes = [("a".to_owned(), 1), ("::1".to_owned(), 2)];
         for item in 0..100_u32 {
@@ -133,15 +133,15 @@ mod tests {
             let slot = hasher.fingerprint(item.as_bytes()).slot(4);
             assert_eq!(routes.node(item.as_bytes()), Some(&nodes[slot as usize % 2]));
         }
-        let small = Routes::read(said("home", Value::Int(3))).unwrap();
+        let small = Routes::read(&said("home", &Value::Int(3))).unwrap();
         assert!((0..100_u32).all(|item| small.node(&item.to_le_bytes()) == Some(&nodes[1])));
     }
 
     #[test]
     fn what_is_not_known_is_asked_of_anybody() {
-        let with_secret = Routes::read(said("family", word("keyed"))).unwrap();
-        let alone = Routes::read(said("hosts", Value::Array(Vec::new()))).unwrap();
-        let nobody = Routes::read(said("hosts", Value::Array(vec![Value::Nil]))).unwrap();
+        let with_secret = Routes::read(&said("family", &word("keyed"))).unwrap();
+        let alone = Routes::read(&said("hosts", &Value::Array(Vec::new()))).unwrap();
+        let nobody = Routes::read(&said("hosts", &Value::Array(vec![Value::Nil]))).unwrap();
         assert!([with_secret, alone, nobody].iter().all(|routes| routes.node(b"a").is_none()));
     }
 
@@ -158,8 +158,8 @@ mod tests {
             ("hosts", Value::Nil),
         ];
         for (name, value) in bad {
-            assert!(Routes::read(said(name, value.clone())).is_err(), "{name} {value:?}");
+            assert!(Routes::read(&said(name, &value)).is_err(), "{name} {value:?}");
         }
-        assert!(Routes::read(Value::Nil).is_err());
+        assert!(Routes::read(&Value::Nil).is_err());
     }
 }
