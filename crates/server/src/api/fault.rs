@@ -65,7 +65,7 @@ impl Fault {
     }
 
     /// The same where what there is stands against what makes sense by itself.
-    pub(super) fn as_conflict(self) -> Self {
+    pub(super) fn into_conflict(self) -> Self {
         match self.status {
             StatusCode::BAD_REQUEST => Self::conflict(self.message),
             _ => self,

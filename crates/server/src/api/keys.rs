@@ -207,7 +207,7 @@ async fn write(
         Change::Remove => engine.remove_as(filter, keys, who).await?,
         // A rebuild that failed, or that somebody finished, takes no keys.
         Change::Fill => {
-            engine.fill(filter, keys, who).await.map_err(|error| Fault::from(error).as_conflict())?
+            engine.fill(filter, keys, who).await.map_err(|error| Fault::from(error).into_conflict())?
         }
     })
 }

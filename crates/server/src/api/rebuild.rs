@@ -73,7 +73,7 @@ pub(super) async fn start(
             Ok((status, Json(shown(&progress))))
         }
         Err(refusal) => match begun(&caller, &filter).await {
-            Ok(_) => Err(Fault::from(refusal).as_conflict()),
+            Ok(_) => Err(Fault::from(refusal).into_conflict()),
             Err(_) => Err(refusal.into()),
         },
     }
@@ -95,7 +95,7 @@ pub(super) async fn finish(caller: Caller, Path(name): Path<String>, request: Re
     }
     let finish = |node: Arc<Node>| async move { rebuild::finish(&node, &filter, id.as_deref(), force).await };
     let finished =
-        beside(&caller.node, finish).await.map_err(|refusal| Fault::from(refusal).as_conflict())?;
+        beside(&caller.node, finish).await.map_err(|refusal| Fault::from(refusal).into_conflict())?;
     filters::described(&caller, &finished).await
 }
 
