@@ -5,6 +5,7 @@ mod checker;
 mod clocks;
 mod partitions;
 mod proxy;
+#[allow(dead_code, reason = "other tests use the rest of it")]
 mod server;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
