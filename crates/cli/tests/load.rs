@@ -42,8 +42,12 @@ impl Drop for Folder {
 }
 
 fn command(server: &Server, folder: &Path, arguments: &[&str]) -> Command {
+    command_of("load", server, folder, arguments)
+}
+
+fn command_of(name: &str, server: &Server, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_umbel"));
-    command.arg("load").args(arguments).args(["--server", &server.url()]).current_dir(folder);
+    command.arg(name).args(arguments).args(["--server", &server.url()]).current_dir(folder);
     command.stdin(Stdio::null());
     command
 }
@@ -178,6 +182,61 @@ fn a_load_that_was_killed_goes_on_and_counts_no_key_twice() {
     assert_eq!(done(&output)["keys"], 120_000);
     assert!(asked.verify("urls", &keys).iter().all(|count| *count == 1));
     assert_eq!(folder.files().len(), 4, "{:?}", folder.files());
+}
+
+#[test]
+fn a_rebuild_that_was_killed_goes_on_while_the_filter_is_used() {
+    let (server, folder, keys) = (Server::new(), Folder::new("rebuilt"), keys(120_000));
+    let asked = Asked::new(&server);
+    for kind in ["bloom", "counting"] {
+        asked.make(&json!({ "name": kind, "capacity": 50_000, "error": 0.001, "kind": kind }));
+        let add = |keys: &[&str]| asked.post(Api::path(kind, "add"), &json!({ "keys": keys }));
+        let check =
+            |key: &str| asked.post(Api::path(kind, "check"), &json!({ "keys": [key] }))["answers"][0].clone();
+        add(&["gone", "stays"]);
+        folder.write("source.txt", &(keys.join("\n") + "\nstays\n"));
+        let arguments = [kind, "source.txt", "--rate", "40000", "--json"];
+        let rebuild = |arguments: &[&str]| {
+            let mut command = command_of("rebuild", &server, &folder.0, arguments);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let mut child = rebuild(&arguments);
+        let filled = || {
+            let told = asked.runtime.block_on(asked.api.get(Api::path(kind, "rebuild")));
+            told.ok().and_then(|told| told["items"].as_u64()).unwrap_or(0)
+        };
+        let end = Instant::now() + PATIENCE;
+        while filled() < 10_000 {
+            assert!(Instant::now() < end && child.try_wait().unwrap().is_none(), "nothing arrives");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Until the end, the filter is what it was.
+        assert_eq!((check("gone"), check(&keys[0])), (json!("maybe"), json!("absent")), "{kind}");
+        add(&["meanwhile"]);
+        let output = rebuild(&[kind, "source.txt", "--json"]).wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("\"begun_before\":true") && text.contains("\"resume\""), "{text}");
+        let told = done(&output);
+        assert_eq!(
+            (told["event"].as_str(), told["keys"].as_u64()),
+            (Some("switched"), Some(120_001)),
+            "{told}"
+        );
+        assert!(asked.filter(kind)["capacity"].as_u64().unwrap() >= 150_000);
+        assert!(asked.verify(kind, &keys).iter().all(|count| *count == 1), "{kind}");
+        let others = ["stays", "meanwhile", "gone"].map(str::to_owned);
+        assert_eq!(asked.verify(kind, &others), [1, 1, 0], "{kind}");
+        // Nothing takes the place of a full filter.
+        folder.write("empty.txt", "\n");
+        let said = complaint(&rebuild(&[kind, "empty.txt"]).wait_with_output().unwrap());
+        assert!(said.contains("holds 0 keys") && said.contains("--anyway"), "{said}");
+        assert_eq!(check("stays"), json!("maybe"));
+        done(&rebuild(&[kind, "empty.txt", "--anyway", "--json"]).wait_with_output().unwrap());
+        assert_eq!(check("stays"), json!("absent"));
+    }
+    assert_eq!(folder.files().len(), 2, "{:?}", folder.files());
 }
 
 #[test]
