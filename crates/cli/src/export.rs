@@ -76,7 +76,7 @@ struct ToFile {
 struct ToServer {
     /// The filter
     filter: String,
-    /// redis://[user:password@]host[:port][/database]
+    /// `redis://[user:password@]host[:port][/database]`
     to: Address,
     /// Another name there
     #[arg(long = "as", value_name = "NAME")]
@@ -89,7 +89,7 @@ struct ToServer {
 struct ToEither {
     /// The filter
     filter: String,
-    /// redis://[user:password@]host[:port][/database], or a file
+    /// `redis://[user:password@]host[:port][/database]`, or a file
     to: String,
     /// Another name there
     #[arg(long = "as", value_name = "NAME")]

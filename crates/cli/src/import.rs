@@ -65,7 +65,7 @@ struct Into {
 
 #[derive(clap::Args)]
 struct Keys {
-    /// redis://[user:password@]host[:port][/database], or a file of chunks
+    /// `redis://[user:password@]host[:port][/database]`, or a file of chunks
     source: String,
     /// The filters
     keys: Vec<String>,
@@ -78,7 +78,7 @@ struct Keys {
 
 #[derive(clap::Args)]
 struct Names {
-    /// redis://[user:password@]host[:port][/database]
+    /// `redis://[user:password@]host[:port][/database]`
     source: Address,
     /// The filters, as Redisson calls them
     #[arg(required = true)]

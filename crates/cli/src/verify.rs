@@ -37,7 +37,7 @@ Examples:
   umbel verify redis://old:6379 redis://new:6380 urls --as urls-imported --keys 'keys/*.gz'
   umbel verify urls.bin redis://127.0.0.1:6380 urls --keys keys.txt --json")]
 pub(crate) struct Arguments {
-    /// The one: redis://[user:password@]host[:port][/database], or a file
+    /// The one: `redis://[user:password@]host[:port][/database]`, or a file
     a: String,
     /// The other
     b: String,
