@@ -213,16 +213,18 @@ impl Shared {
         Ok(())
     }
 
-    /// The filter that was filled to take the place of one that is gone, for whoever still has that one at hand.
+    /// The filter that was filled to take the place of another, for whoever still has that one at hand: it may be gone in some slots
+    /// already, or long ago, and its successor's successor have the name by now.
     pub(super) async fn successor(&self, filter: &Handle) -> Result<Option<Arc<Handle>>> {
         self.prove_catalog().await?;
-        if self.directory.exists(filter.id()) {
-            return Ok(None);
-        }
+        let old = filter.definition();
         let follows = |next: &Arc<Handle>| {
-            next.definition().mirrors.is_some_and(|mirror| mirror.of == filter.id() && mirror.is_filled)
+            let now = next.definition();
+            next.id() != filter.id()
+                && now.origin == old.origin
+                && now.mirrors.is_some_and(|mirror| mirror.is_filled)
         };
-        Ok(self.directory.named(&filter.definition().name).filter(follows))
+        Ok(self.directory.named(&old.name).filter(follows))
     }
 
     /// Drops what is filled for filters that are gone: a crash came between the end of the one and that of the other.
