@@ -20,7 +20,7 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as StoreResult, UploadPart,
 };
 use tokio::runtime::Handle;
-use umbel_core::log::{Bounds, Log, Record};
+use umbel_core::log::{Appended, Bounds, Log, Record};
 use umbel_core::registry::{Change, Expected, Lease, Listing, Registry, Versioned};
 use umbel_core::{Position, Result};
 
@@ -82,7 +82,7 @@ impl Log for Anywhere<dyn Log> {
         self.plane.is_exclusive()
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
         self.within(self.plane.append(partition, entries)).await
     }
 

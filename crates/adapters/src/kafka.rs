@@ -18,7 +18,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientContext, Message, Offset, TopicPartitionList};
 use umbel_core::limits::ENTRY_BYTES_MAX;
-use umbel_core::log::{Bounds, Log, Record, check_entries};
+use umbel_core::log::{Appended, Bounds, Log, Record, check_entries};
 use umbel_core::{Error, Position, Result};
 
 use crate::access::{Access, Convention};
@@ -451,7 +451,7 @@ impl Log for KafkaLog {
         self.partitions
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
         self.check(partition)?;
         check_entries(&entries)?;
         let doing = "cannot append";
@@ -467,13 +467,13 @@ impl Log for KafkaLog {
             let delivered = producer.send_result(record).map_err(|(error, _)| failed(doing, &error))?;
             sent.push((message.count, delivered));
         }
-        let mut positions = Vec::with_capacity(entries.len());
+        let mut messages = Vec::with_capacity(sent.len());
         for (count, delivered) in sent {
             let delivered = delivered.await.map_err(|_| Error::Retry(format!("{doing}: it was given up")))?;
             let delivered = delivered.map_err(|(error, _)| failed(doing, &error))?;
-            positions.extend(pack::positions(delivered.offset as u64 + 1, count));
+            messages.push((delivered.offset as u64 + 1, count));
         }
-        Ok(positions)
+        Ok(pack::appended(&messages))
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use umbel_core::limits::ENTRY_BYTES_MAX;
-use umbel_core::log::{Bounds, Log, Record, check_entries};
+use umbel_core::log::{Appended, Bounds, Log, Record, check_entries};
 use umbel_core::{Error, Position, Result};
 
 use crate::access::{Access, Convention};
@@ -270,7 +270,7 @@ impl Log for NatsLog {
         self.partitions.len() as u32
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
         let place = self.partition(partition)?;
         check_entries(&entries)?;
         let failed = |error: &dyn fmt::Display| Error::Retry(format!("cannot append: {error}"));
@@ -290,12 +290,12 @@ impl Log for NatsLog {
                 sent.push((message.count, acknowledged));
             }
         }
-        let mut positions = Vec::with_capacity(entries.len());
+        let mut messages = Vec::with_capacity(sent.len());
         for (count, acknowledged) in sent {
             let acknowledged = acknowledged.await.map_err(|error| failed(&error))?;
-            positions.extend(pack::positions(acknowledged.sequence, count));
+            messages.push((acknowledged.sequence, count));
         }
-        Ok(positions)
+        Ok(pack::appended(&messages))
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {

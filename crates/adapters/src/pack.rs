@@ -9,6 +9,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use umbel_core::limits::ENTRY_BYTES_MAX;
+use umbel_core::log::Appended;
 use umbel_core::{Error, Position, Result};
 
 const LENGTH_BYTES: usize = 4;
@@ -79,6 +80,16 @@ pub(crate) fn positions(message: u64, count: u32) -> impl Iterator<Item = Positi
     (1..=count).map(move |number| place(message, if number == count { LAST } else { number }))
 }
 
+/// Where the entries of messages stand that were appended one after another, by the numbers of the messages and their counts.
+pub(crate) fn appended(messages: &[(u64, u32)]) -> Appended {
+    let is_unbroken = messages.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0);
+    let first = messages.first().filter(|_| is_unbroken);
+    Appended {
+        behind: first.map(|(number, _)| behind(number.saturating_sub(1))),
+        positions: messages.iter().flat_map(|(number, count)| positions(*number, *count)).collect(),
+    }
+}
+
 /// The place behind a message; behind none of them, the start.
 pub(crate) fn behind(message: u64) -> Position {
     if message == 0 { Position::START } else { place(message, LAST) }
@@ -138,6 +149,11 @@ mod tests {
         let whole: Vec<_> = all.iter().map(|position| whole_message(*position)).collect();
         assert_eq!(whole, [0, 0, 1, 2, 2, 3]);
         assert_eq!((behind(0), behind(2)), (Position::START, all[3]));
+        let told = appended(&[(2, 1), (3, 2)]);
+        assert_eq!(told, Appended { behind: Some(all[2]), positions: all[3..].to_vec() });
+        assert_eq!(appended(&[(1, 1)]).behind, Some(Position::START));
+        assert_eq!(appended(&[(2, 1), (4, 2)]).behind, None, "somebody was in between");
+        assert_eq!(appended(&[]), Appended::default());
         assert_eq!(whole_message(Position::START), 0);
     }
 }

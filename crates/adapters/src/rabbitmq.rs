@@ -21,7 +21,7 @@ use lapin::{Connection, ConnectionProperties, DefaultConnectionBuilder, ErrorKin
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use umbel_core::limits::ENTRY_BYTES_MAX;
-use umbel_core::log::{Bounds, Log, Record, check_entries};
+use umbel_core::log::{Appended, Bounds, Log, Record, check_entries};
 use umbel_core::{Error, Position, Result};
 
 use crate::access::{Access, Convention, Tls};
@@ -300,13 +300,14 @@ impl Log for RabbitLog {
         self.partitions
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
         let queue = self.queue(partition)?;
         check_entries(&entries)?;
         if entries.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Appended::default());
         }
-        self.append_queue(&queue, entries).await
+        // Marks of readers stand between entries.
+        Ok(Appended { behind: None, positions: self.append_queue(&queue, entries).await? })
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {

@@ -71,7 +71,7 @@ impl Writer {
         let end = Instant::now() + Duration::from_secs(90);
         let positions = loop {
             match self.log.append(0, entries.clone()).await {
-                Ok(positions) => break positions,
+                Ok(appended) => break appended.positions,
                 Err(Error::Retry(why)) => {
                     assert!(Instant::now() < end, "it does not come back: {why}");
                     self.failures += 1;
@@ -142,9 +142,12 @@ async fn contract(service: &Service) {
     let called = Arc::clone(&log);
     elsewhere(async move {
         let before = called.bounds(1).await.unwrap().tail;
-        let positions = called.append(1, vec![Bytes::from_static(b"elsewhere")]).await.unwrap();
+        let appended = called.append(1, vec![Bytes::from_static(b"elsewhere")]).await.unwrap();
         let read = called.read(1, before, 1 << 16).await.unwrap();
-        assert_eq!((read.len(), read[0].position, &*read[0].entry), (1, positions[0], &b"elsewhere"[..]));
+        assert_eq!(
+            (read.len(), read[0].position, &*read[0].entry),
+            (1, appended.positions[0], &b"elsewhere"[..])
+        );
     });
     passed(service, "log", "other runtimes", "appended and read under one without timers and sockets");
     for case in suite::CASES {

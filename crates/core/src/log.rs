@@ -41,8 +41,8 @@ pub trait Log: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Appends entries durably and gives the position of each.
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>>;
+    /// Appends entries durably and says where they stand.
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended>;
 
     /// Makes what was appended durable, also where appends return before that.
     async fn sync(&self, _partition: u32) -> Result<()> {
@@ -68,6 +68,16 @@ pub trait Log: Debug + Send + Sync + 'static {
 
     /// Lets go of the entries up to and with position `upto`.
     async fn trim(&self, partition: u32, upto: Position) -> Result<()>;
+}
+
+/// Where entries stand that were appended together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// The position that the first of them came right behind, with nothing of others between them, if the log can tell. Whoever
+    /// has read up to it need not read its own entries back to know what came before them.
+    pub behind: Option<Position>,
+    /// The position of each.
+    pub positions: Vec<Position>,
 }
 
 /// An entry as read back.

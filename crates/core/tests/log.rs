@@ -39,7 +39,7 @@ fn number(entry: &Bytes) -> u64 {
 }
 
 fn append(log: &FileLog, number: u64, bytes: usize) -> Result<Position, Error> {
-    Ok(block_on(log.append(0, vec![entry(number, bytes)]))?[0])
+    Ok(block_on(log.append(0, vec![entry(number, bytes)]))?.positions[0])
 }
 
 fn numbers(log: &FileLog) -> Vec<u64> {

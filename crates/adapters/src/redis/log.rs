@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use redis::Script;
-use umbel_core::log::{Bounds, Log, Record, check_entries};
+use umbel_core::log::{Appended, Bounds, Log, Record, check_entries};
 use umbel_core::{Error, Position, Result};
 
 use super::{Connection, script};
@@ -38,8 +38,8 @@ end
 ";
 
 const APPEND: &str = r"
-local ids = {}
-for i = 1, #ARGV do ids[i] = redis.call('XADD', stream, '*', 'e', ARGV[i]) end
+local ids = {tail()}
+for i = 1, #ARGV do ids[i + 1] = redis.call('XADD', stream, '*', 'e', ARGV[i]) end
 return ids";
 
 const READ: &str = r"
@@ -157,11 +157,11 @@ impl Log for RedisLog {
         self.partitions
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
         let keys = self.keys(partition)?;
         check_entries(&entries)?;
         if entries.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Appended::default());
         }
         let mut call = self.append.prepare_invoke();
         call.key(&keys);
@@ -169,7 +169,8 @@ impl Log for RedisLog {
             call.arg(&entry[..]);
         }
         let ids: Vec<Bytes> = self.connection.run("cannot append", &call).await?;
-        ids.iter().map(position).collect()
+        let positions = ids.iter().skip(1).map(position).collect::<Result<_>>()?;
+        Ok(Appended { behind: ids.first().map(position).transpose()?, positions })
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {

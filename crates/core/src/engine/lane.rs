@@ -194,15 +194,16 @@ impl Lane {
         turn.uncertain = true;
         let entries = ready.iter().map(|ticket| ticket.bytes.clone()).collect();
         let mut append = shared.log.append(self.partition, entries);
-        let (waited, positions) = match poll_immediate(&mut append).await {
-            Some(positions) => (false, positions?),
+        let (waited, appended) = match poll_immediate(&mut append).await {
+            Some(appended) => (false, appended?),
             None => (true, append.await?),
         };
-        if !shared.log.is_exclusive() {
-            self.find(shared, turn, &ready, &positions).await?;
+        // What others appended in between is folded first.
+        if !shared.log.is_exclusive() && appended.behind != Some(turn.applied) {
+            self.find(shared, turn, &ready, &appended.positions).await?;
             return Ok(true);
         }
-        for (ticket, position) in ready.iter().zip(positions) {
+        for (ticket, position) in ready.iter().zip(appended.positions) {
             let applied = self.fold(shared, turn, position, &ticket.split, ticket.bytes.len(), &archived)?;
             ticket.answer(Ok(applied));
         }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 pub use inspect::{SegmentReport, inspect};
 pub use segment::MAGIC as SEGMENT_MAGIC;
 
-use super::{Bounds, Log, Record};
+use super::{Appended, Bounds, Log, Record};
 use crate::disk::{Disk, Lock};
 use crate::limits::{PARTITIONS_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::{Error, Position, Result};
@@ -217,11 +217,11 @@ impl Log for FileLog {
         true
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
         super::check_entries(&entries)?;
         let partition = self.partition(partition)?;
         let (positions, filling) = partition.append(&entries)?;
-        let Some(last) = positions.last() else { return Ok(positions) };
+        let Some(last) = positions.last() else { return Ok(Appended::default()) };
         self.shared.wake(|wake| {
             wake.written = true;
             wake.filling |= filling;
@@ -229,7 +229,8 @@ impl Log for FileLog {
         if self.shared.durability == Durability::Always {
             partition.synced(*last).await?;
         }
-        Ok(positions)
+        // Nobody else appends, so nobody asks.
+        Ok(Appended { behind: None, positions })
     }
 
     async fn sync(&self, partition: u32) -> Result<()> {

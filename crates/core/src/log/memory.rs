@@ -3,7 +3,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Bounds, Log, Record};
+use super::{Appended, Bounds, Log, Record};
 use crate::{Error, Position, Result};
 
 /// A log that is gone with the process; for tests, and the plainest reading of the contract.
@@ -42,12 +42,13 @@ impl Log for MemoryLog {
         self.partitions.len() as u32
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
         super::check_entries(&entries)?;
         let mut partition = self.partition(partition)?;
         let first = partition.entries.len();
         partition.entries.extend(entries);
-        Ok((first + 1..=partition.entries.len()).map(position).collect())
+        let positions = (first + 1..=partition.entries.len()).map(position).collect();
+        Ok(Appended { behind: Some(position(first)), positions })
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {

@@ -63,8 +63,12 @@ pub async fn read_all(log: &dyn Log, partition: u32, after: Position) -> Vec<(Po
 /// When the log breaks its contract.
 pub async fn appends_are_read_in_order(log: &dyn Log, partition: u32) {
     let start = bounds(log, partition).await.tail;
-    let mut positions = log.append(partition, entries(&["a", "b"])).await.expect("append");
-    positions.extend(log.append(partition, entries(&["c"])).await.expect("append"));
+    let first = log.append(partition, entries(&["a", "b"])).await.expect("append");
+    let next = log.append(partition, entries(&["c"])).await.expect("append");
+    assert!(first.behind.is_none_or(|behind| behind == start), "{first:?} after {start}");
+    let last = first.positions.last().copied();
+    assert!(next.behind.is_none() || next.behind == last, "{next:?} after {last:?}");
+    let positions = [first.positions, next.positions].concat();
     assert!(start < positions[0] && positions[0] < positions[1] && positions[1] < positions[2]);
     assert_eq!(bounds(log, partition).await.tail, positions[2]);
 
@@ -72,7 +76,7 @@ pub async fn appends_are_read_in_order(log: &dyn Log, partition: u32) {
     assert_eq!(read_all(log, partition, start).await, expected);
     assert_eq!(read_all(log, partition, positions[0]).await, expected[1..]);
     assert!(read_all(log, partition, positions[2]).await.is_empty());
-    assert!(log.append(partition, Vec::new()).await.expect("nothing to append").is_empty());
+    assert!(log.append(partition, Vec::new()).await.expect("nothing to append").positions.is_empty());
 }
 
 /// A partition shows nothing of its neighbours.
@@ -96,7 +100,7 @@ pub async fn partitions_are_apart(log: &dyn Log) {
 pub async fn reads_are_bounded(log: &dyn Log, partition: u32) {
     let start = bounds(log, partition).await.tail;
     let big = vec![Bytes::from(vec![7; 1000]); 20];
-    let positions = log.append(partition, big).await.expect("append");
+    let positions = log.append(partition, big).await.expect("append").positions;
     let some = log.read(partition, start, 5000).await.expect("read");
     assert!((1..=10).contains(&some.len()), "{} entries of 1000 bytes in 5000", some.len());
     let one = log.read(partition, start, 1).await.expect("read");
@@ -149,9 +153,8 @@ pub async fn trims_and_says_so(log: &dyn Log, partition: u32) {
     // Enough to fill what the log keeps as a whole.
     let mut positions = Vec::new();
     for _ in 0..8 {
-        positions.extend(
-            log.append(partition, vec![Bytes::from(vec![1; ENTRY_BYTES_MAX])]).await.expect("append"),
-        );
+        let largest = vec![Bytes::from(vec![1; ENTRY_BYTES_MAX])];
+        positions.extend(log.append(partition, largest).await.expect("append").positions);
     }
     let middle = positions[5];
     log.trim(partition, middle).await.expect("trim");
