@@ -184,6 +184,13 @@ impl Membership {
         partitions.all(|partition| acting.first.contains(partition)).then_some(acting.term)
     }
 
+    /// Of each of these partitions, whether this node is its first host at this moment.
+    pub fn are_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Vec<bool> {
+        let is_valid = self.is_valid();
+        let acting = self.acting.load();
+        partitions.map(|partition| is_valid && acting.first.contains(partition)).collect()
+    }
+
     /// Whether all others take this node for alive, surely.
     #[inline]
     pub fn is_valid(&self) -> bool {

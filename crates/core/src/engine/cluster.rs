@@ -65,6 +65,11 @@ pub trait Cluster: Debug + Send + Sync + 'static {
         terms.all(|term| term == Some(first)).then_some(first)
     }
 
+    /// Of each of these partitions, whether this node is its first host at this moment. Requests with many keys ask once for all.
+    fn are_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Vec<bool> {
+        partitions.map(|partition| matches!(self.role(partition), Role::First { .. })).collect()
+    }
+
     /// Lets the first hosts of partitions append and fold entries; gives what came of each, in the same order. Entries that may be appended
     /// twice without harm (`repeatable`) are sent again where it is not known what became of them.
     async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>>;
@@ -221,13 +226,30 @@ impl Shared {
 
     /// The filter that a peer asks for, when all that was acknowledged in these partitions is folded.
     async fn proven(&self, filter: u64, keys: &[(u32, Fingerprint)], after: &Token) -> Result<Arc<Handle>> {
-        let partitions: BTreeSet<u32> = keys.iter().map(|(partition, _)| *partition).collect();
-        try_join_all(partitions.iter().map(|partition| async {
-            self.prove(*partition).await?;
-            self.reach_here(*partition, after.position(*partition)).await
-        }))
-        .await?;
+        if !self.are_proven(keys, after) {
+            let partitions: BTreeSet<u32> = keys.iter().map(|(partition, _)| *partition).collect();
+            try_join_all(partitions.iter().map(|partition| async {
+                self.prove(*partition).await?;
+                self.reach_here(*partition, after.position(*partition)).await
+            }))
+            .await?;
+        }
         self.checked(filter, keys).await
+    }
+
+    /// Whether that is known without asking anybody: then it costs a look at each key's lane.
+    fn are_proven(&self, keys: &[(u32, Fingerprint)], after: &Token) -> bool {
+        let Some(cluster) = &self.cluster else { return false };
+        let partitions = || keys.iter().map(|(partition, _)| *partition);
+        let is_of = |term: u64, partition: u32| {
+            self.hosting(partition).is_ok_and(|lane| lane.term.load(Ordering::Acquire) == term)
+        };
+        let is_folded = |(partition, position): (u32, Position)| {
+            self.lane_of(partition).is_ok_and(|lane| lane.applied() >= position)
+        };
+        let term = cluster.term_as_first(&mut partitions());
+        term.is_some_and(|term| partitions().all(|partition| is_of(term, partition)))
+            && after.positions().all(is_folded)
     }
 
     /// The filter of that number, if these keys belong to the partitions that are named.
@@ -378,19 +400,23 @@ impl Shared {
         keys: &[Fingerprint],
         after: &Token,
     ) -> Result<Vec<Answer>> {
-        let (here, there) = self.divide(cluster, filter, keys);
+        let Divided { here, there } = self.divide_by_first(cluster, filter, keys);
         let ask_here = async {
-            let all: Vec<_> = here.iter().map(|(_, key)| *key).collect();
-            if all.is_empty() { Ok(Vec::new()) } else { self.contains_here(filter.id(), &all, after).await }
+            match here.keys.is_empty() {
+                true => Ok(Vec::new()),
+                false => self.contains_here(filter.id(), &here.keys, after).await,
+            }
         };
-        let all: Vec<_> = there.iter().map(|(_, key)| *key).collect();
         let ask_there = async {
-            if all.is_empty() { Ok(Vec::new()) } else { cluster.contains(filter.id(), &all, after).await }
+            match there.keys.is_empty() {
+                true => Ok(Vec::new()),
+                false => cluster.contains(filter.id(), &there.keys, after).await,
+            }
         };
         let (told_here, told_there) = try_join(ask_here, ask_there).await?;
         let mut answers = vec![Answer::Unknown; keys.len()];
-        let places = here.iter().zip(told_here).chain(there.iter().zip(told_there));
-        places.for_each(|((place, _), answer)| answers[*place] = answer);
+        here.put(&told_here, &mut answers)?;
+        there.put(&told_there, &mut answers)?;
         Ok(answers)
     }
 
@@ -400,32 +426,66 @@ impl Shared {
         filter: &Arc<Handle>,
         keys: &[Fingerprint],
     ) -> Result<Vec<u64>> {
-        let (here, there) = self.divide(cluster, filter, keys);
-        let own: Vec<_> = here.iter().map(|(_, key)| *key).collect();
+        let Divided { here, there } = self.divide_by_first(cluster, filter, keys);
         let mut counts = vec![0; keys.len()];
-        if !own.is_empty() {
-            self.proven(filter.id(), &own, &Token::default()).await?;
-            let own: Vec<Fingerprint> = own.iter().map(|(_, key)| *key).collect();
-            let told = self.verify(filter, &own).await?;
-            here.iter().zip(told).for_each(|((place, _), count)| counts[*place] = count);
+        if !here.keys.is_empty() {
+            self.proven(filter.id(), &here.keys, &Token::default()).await?;
+            let own: Vec<Fingerprint> = here.keys.iter().map(|(_, key)| *key).collect();
+            here.put(&self.verify(filter, &own).await?, &mut counts)?;
         }
-        if !there.is_empty() {
-            let all: Vec<_> = there.iter().map(|(_, key)| *key).collect();
-            let told = cluster.verify(filter.id(), &all).await?;
-            if told.len() != all.len() {
-                return Err(Error::Retry("another node counted more or fewer keys than it was sent".into()));
-            }
-            there.iter().zip(told).for_each(|((place, _), count)| counts[*place] = count);
+        if !there.keys.is_empty() {
+            there.put(&cluster.verify(filter.id(), &there.keys).await?, &mut counts)?;
         }
         Ok(counts)
     }
 
-    /// Keys of which this node is the first host, and the others; each with its place and its partition.
-    fn divide(&self, cluster: &dyn Cluster, filter: &Handle, keys: &[Fingerprint]) -> (Placed, Placed) {
-        let placed = keys.iter().map(|key| (self.lane(filter.slot(*key)).partition, *key)).enumerate();
-        placed.partition(|(_, (partition, _))| matches!(cluster.role(*partition), Role::First { .. }))
+    /// Keys of which this node is the first host, and the others.
+    fn divide_by_first(&self, cluster: &dyn Cluster, filter: &Handle, keys: &[Fingerprint]) -> Divided {
+        self.divide(filter, keys, |partitions| cluster.are_first(partitions))
+    }
+
+    /// Keys that are asked for here, and those that others are asked for.
+    pub(super) fn divide(
+        &self,
+        filter: &Handle,
+        keys: &[Fingerprint],
+        are_here: impl FnOnce(&mut dyn Iterator<Item = u32>) -> Vec<bool>,
+    ) -> Divided {
+        let partition = |key: &Fingerprint| self.lane(filter.slot(*key)).partition;
+        let are_here = are_here(&mut keys.iter().map(partition));
+        let mut divided = Divided::default();
+        for (place, (key, is_here)) in keys.iter().zip(are_here).enumerate() {
+            let asked = if is_here { &mut divided.here } else { &mut divided.there };
+            asked.places.push(place);
+            asked.keys.push((partition(key), *key));
+        }
+        divided
     }
 }
 
-/// Keys with their partitions, and where they stood.
-type Placed = Vec<(usize, (u32, Fingerprint))>;
+/// The keys of a request by who answers for them.
+#[derive(Debug, Default)]
+pub(super) struct Divided {
+    /// This node.
+    pub(super) here: Asked,
+    /// Others.
+    pub(super) there: Asked,
+}
+
+/// Some keys of a request with their partitions, and where they stood in it.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) keys: Vec<(u32, Fingerprint)>,
+    places: Vec<usize>,
+}
+
+impl Asked {
+    /// Puts what was told of these keys to where they stood.
+    pub(super) fn put<T: Copy>(&self, told: &[T], all: &mut [T]) -> Result<()> {
+        if told.len() != self.places.len() {
+            return Err(Error::Retry("another node answered for more or fewer keys than it was sent".into()));
+        }
+        self.places.iter().zip(told).for_each(|(place, told)| all[*place] = *told);
+        Ok(())
+    }
+}

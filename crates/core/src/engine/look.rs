@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::future::{try_join, try_join_all};
 use umbel_filter::Fingerprint;
 
-use super::cluster::{Cluster, Role};
+use super::cluster::{Cluster, Divided, Role};
 use super::handle::{Answer, Handle};
 use super::lane::Lane;
 use super::requests::Token;
@@ -99,38 +99,30 @@ impl Shared {
         after: &Token,
         consistency: Consistency,
     ) -> Result<Told> {
-        let is_here = |partition: u32| match consistency {
-            Consistency::Current => matches!(cluster.role(partition), Role::First { .. }),
-            Consistency::Any | Consistency::Strong => self.hosting(partition).is_ok(),
-        };
-        let placed = keys.iter().map(|key| (self.lane(filter.slot(*key)).partition, *key)).enumerate();
-        let (here, there): (Vec<_>, Vec<_>) = placed.partition(|(_, (partition, _))| is_here(*partition));
-        let only_keys = |placed: &[(usize, (u32, Fingerprint))]| placed.iter().map(|(_, key)| *key).collect();
-        let (own, others): (Vec<_>, Vec<_>) = (only_keys(&here), only_keys(&there));
+        let Divided { here, there } = self.divide(filter, keys, |partitions| match consistency {
+            Consistency::Current => cluster.are_first(partitions),
+            Consistency::Any | Consistency::Strong => {
+                partitions.map(|partition| self.hosting(partition).is_ok()).collect()
+            }
+        });
         let ask_here = async {
-            match self.look_here(filter.id(), &own, after, consistency).await {
+            match self.look_here(filter.id(), &here.keys, after, consistency).await {
                 // It was let go of meanwhile: whoever has it now is asked.
-                Err(Error::Moved(_)) => cluster.look(filter.id(), &own, after, consistency).await,
+                Err(Error::Moved(_)) => cluster.look(filter.id(), &here.keys, after, consistency).await,
                 told => told,
             }
         };
         let ask_there = async {
-            match others.is_empty() {
+            match there.keys.is_empty() {
                 true => Ok(Told::default()),
-                false => cluster.look(filter.id(), &others, after, consistency).await,
+                false => cluster.look(filter.id(), &there.keys, after, consistency).await,
             }
         };
         let (told_here, told_there) = try_join(ask_here, ask_there).await?;
         let mut all = Told { answers: vec![Answer::Unknown; keys.len()], ..Told::default() };
-        for (placed, told) in [(here, told_here), (there, told_there)] {
-            if placed.len() != told.answers.len() {
-                return Err(Error::Retry(
-                    "another node answered for more or fewer keys than it was sent".into(),
-                ));
-            }
+        for (asked, told) in [(&here, told_here), (&there, told_there)] {
+            asked.put(&told.answers, &mut all.answers)?;
             all.see(&told.position, told.age);
-            let answers = placed.iter().zip(told.answers);
-            answers.for_each(|((place, _), answer)| all.answers[*place] = answer);
         }
         Ok(all)
     }

@@ -159,33 +159,15 @@ impl Nodes {
     fn group(&self, left: &[usize], partition: impl Fn(usize) -> u32, reads: bool) -> Result<Vec<Group>> {
         let view = self.membership.view();
         let mut groups: Vec<Group> = Vec::new();
-        // Neighbours mostly go to the same partition.
-        let mut last: Option<(u32, usize)> = None;
         // Of each partition that was met, its group.
-        let mut of_partition = std::collections::HashMap::new();
+        let mut of_partition: Vec<Option<usize>> = vec![None; view.partitions() as usize];
         for request in left {
             let number = partition(*request);
-            let index = match last {
-                Some((before, index)) if before == number => index,
-                _ => match of_partition.get(&number) {
-                    Some(index) => *index,
-                    None => {
-                        let place = self.place(&view, number, reads)?;
-                        let same = |(other, _): &Group| match (other, &place) {
-                            (Place::Here(_), Place::Here(_)) => true,
-                            (Place::There(a), Place::There(b)) => Arc::ptr_eq(a, b),
-                            _ => false,
-                        };
-                        let index = groups.iter().position(same).unwrap_or_else(|| {
-                            groups.push((place, Vec::new()));
-                            groups.len() - 1
-                        });
-                        of_partition.insert(number, index);
-                        index
-                    }
-                },
+            let known = of_partition.get_mut(number as usize).ok_or_else(|| down(number))?;
+            let index = match *known {
+                Some(index) => index,
+                None => *known.insert(index_of(&mut groups, self.place(&view, number, reads)?)),
             };
-            last = Some((number, index));
             groups[index].1.push(*request);
         }
         Ok(groups)
@@ -399,6 +381,19 @@ fn down(partition: u32) -> Error {
     Error::Retry(format!("{DOWN} slot {partition} and others of partition {partition} have no live host"))
 }
 
+/// The group of a place, made if there is none.
+fn index_of(groups: &mut Vec<Group>, place: Place) -> usize {
+    let same = |(other, _): &Group| match (other, &place) {
+        (Place::Here(_), Place::Here(_)) => true,
+        (Place::There(a), Place::There(b)) => Arc::ptr_eq(a, b),
+        _ => false,
+    };
+    groups.iter().position(same).unwrap_or_else(|| {
+        groups.push((place, Vec::new()));
+        groups.len() - 1
+    })
+}
+
 fn picked<T: Copy>(all: &[T], numbers: &[usize]) -> Vec<T> {
     numbers.iter().map(|number| all[*number]).collect()
 }
@@ -412,6 +407,10 @@ impl Cluster for Nodes {
 
     fn term_as_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Option<u64> {
         self.membership.term_as_first(partitions)
+    }
+
+    fn are_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Vec<bool> {
+        self.membership.are_first(partitions)
     }
 
     async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>> {

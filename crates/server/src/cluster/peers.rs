@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::runtime::Handle;
+use thread_local::ThreadLocal;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 use umbel_core::Error;
 use umbel_core::clock::Clock;
@@ -17,8 +18,6 @@ use super::link::{Call, Failure, Link, Outcome};
 use super::wire;
 use crate::metrics::{Counts, Histogram, Kind, Page};
 
-/// Connections for what is answered from memory.
-const FOR_LOOKUPS: usize = 2;
 /// Connections for what waits for the log: on one of them, whoever comes later waits for those before, and goes with all others that wait.
 const FOR_SUBMITS: usize = 4;
 /// Requests for one of them that wait, and how many bytes of entries go together.
@@ -45,6 +44,15 @@ pub(super) enum Errand {
     Bulk,
 }
 
+/// Where a connection lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    /// In the event loop that asks first, if it is one.
+    Here,
+    /// In the runtime for all that may be asked from anywhere.
+    Runtime,
+}
+
 /// All other nodes that were ever asked and live still.
 #[derive(Debug)]
 pub(super) struct Peers {
@@ -64,7 +72,8 @@ struct Way {
 #[derive(Debug)]
 pub(super) struct Peer {
     about: Arc<About>,
-    lookups: [RwLock<Option<Link>>; FOR_LOOKUPS],
+    /// One for each thread that asks. That of an event loop lives in it: neither request nor answer wakes another thread.
+    lookups: ThreadLocal<RwLock<Option<Link>>>,
     reads: [RwLock<Option<Link>>; FOR_READS],
     /// For what is large and may wait: one after the other.
     bulk: RwLock<Option<Link>>,
@@ -138,13 +147,13 @@ impl Peers {
         payload: &[u8],
         time: Duration,
     ) -> Outcome {
-        let number = peer.next.fetch_add(1, Ordering::Relaxed);
         let place = match errand {
-            Errand::Lookup => &peer.lookups[number % FOR_LOOKUPS],
-            Errand::Read => &peer.reads[number % FOR_READS],
+            Errand::Lookup => peer.lookups.get_or_default(),
+            Errand::Read => &peer.reads[peer.next.fetch_add(1, Ordering::Relaxed) % FOR_READS],
             Errand::Bulk => &peer.bulk,
         };
-        self.to.ask(&peer.about, place, command, payload, time).await
+        let home = if errand == Errand::Lookup { Home::Here } else { Home::Runtime };
+        self.to.ask(&peer.about, place, home, command, payload, time).await
     }
 
     /// Lets a node append entries, together with those of others that wait for the same.
@@ -213,6 +222,7 @@ impl Way {
         &self,
         about: &About,
         place: &RwLock<Option<Link>>,
+        home: Home,
         command: &str,
         payload: &[u8],
         time: Duration,
@@ -222,7 +232,7 @@ impl Way {
         let (answer, waits) = oneshot::channel();
         about.requests.fetch_add(1, Ordering::Relaxed);
         about.sent_bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
-        let outcome = match self.hand_over(about, place, Call { frame, time, answer }) {
+        let outcome = match self.hand_over(about, place, home, Call { frame, time, answer }) {
             Ok(()) => waits.await.unwrap_or_else(|_| Err(Failure::Lost("the connection has ended".into()))),
             Err(why) => Err(Failure::Unsent(why.to_owned())),
         };
@@ -247,7 +257,13 @@ impl Way {
         })
     }
 
-    fn hand_over(&self, about: &About, place: &RwLock<Option<Link>>, call: Call) -> Result<(), &'static str> {
+    fn hand_over(
+        &self,
+        about: &About,
+        place: &RwLock<Option<Link>>,
+        home: Home,
+        call: Call,
+    ) -> Result<(), &'static str> {
         let there = place.read().unwrap_or_else(PoisonError::into_inner).clone();
         let call = match there {
             Some(link) => match link.send(call) {
@@ -259,10 +275,19 @@ impl Way {
         };
         let mut place = place.write().unwrap_or_else(PoisonError::into_inner);
         if place.as_ref().is_none_or(Link::is_closed) {
-            *place = Some(Link::open(&self.runtime, Arc::clone(&about.address), self.hello.clone()));
+            let runtime = self.runtime_at(home);
+            *place = Some(Link::open(&runtime, Arc::clone(&about.address), self.hello.clone()));
         }
         let sent = place.as_ref().map(|link| link.send(call));
         if matches!(sent, Some(Ok(()))) { Ok(()) } else { Err("the connection has ended") }
+    }
+
+    fn runtime_at(&self, home: Home) -> Handle {
+        let own = || Handle::try_current().ok();
+        // The threads of one that has several take tasks from each other anyway.
+        let is_of_this_thread = |handle: &Handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
+        let own = if home == Home::Here { own().filter(is_of_this_thread) } else { None };
+        own.unwrap_or_else(|| self.runtime.clone())
     }
 
     /// Sends what waits, all of it together, and then what came meanwhile.
@@ -296,7 +321,7 @@ impl Way {
                 continue;
             }
             let payload = wire::put_entries(entries.into_iter());
-            let answer = self.ask(about, &place, "SUBMIT", &payload, SUBMIT_TIME).await;
+            let answer = self.ask(about, &place, Home::Runtime, "SUBMIT", &payload, SUBMIT_TIME).await;
             let applied = answer.and_then(|bytes| wire::applied(&bytes).map_err(Failure::Refused));
             answer_all(waiting.drain(..), applied);
         }
@@ -336,7 +361,7 @@ impl Peer {
         };
         Self {
             about: Arc::new(about),
-            lookups: Default::default(),
+            lookups: ThreadLocal::new(),
             reads: Default::default(),
             bulk: Default::default(),
             submits: Default::default(),
