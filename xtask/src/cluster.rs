@@ -114,7 +114,7 @@ fn up(nodes: u16, engines: Engines) -> Result<(), Failure> {
 
 /// The address of a plane on a service.
 fn address(service: &str, flag: &str) -> Result<String, Failure> {
-    let at = std::fs::read_to_string(services::folder().join(service).join("address"))?;
+    let at = services::address(service)?;
     let partitions = if flag == "--log" { format!("?partitions={PARTITIONS}") } else { String::new() };
     if service != "s3" {
         return Ok(format!("{service}://{at}/{NAME}{partitions}"));

@@ -1,9 +1,10 @@
-//! The project's own chores: `cargo xtask check`, `fix`, `test`, `planes`, `services`, `cluster`, `sizes`, `torture`, `fuzz`.
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `planes`, `services`, `imports`, `cluster`, `sizes`, `torture`, `schedules`, `fuzz`.
 
 mod check;
 mod clients;
 mod cluster;
 mod fuzz;
+mod imports;
 mod packages;
 mod planes;
 mod server;
@@ -38,6 +39,12 @@ enum Chore {
     Snapshots,
     /// The HTTP API against its description, as `test` does it too
     Api,
+    /// Filters of Guava, RedisBloom and Redisson, imported: their answers beside ours, as `test` does it with fewer keys
+    Imports {
+        /// Keys that are asked for
+        #[arg(long, default_value_t = 1_000_000)]
+        keys: usize,
+    },
     /// Every adapter against its real server; a table of what passed
     Planes {
         /// The servers, all if none is named
@@ -63,6 +70,15 @@ enum Chore {
         /// Kills of a server while redis-py writes
         #[arg(long, default_value_t = 100)]
         rounds: u64,
+    },
+    /// Breaks the network under a cluster, and its nodes, by chance, while clients write and read; needs root
+    Schedules {
+        /// How many times
+        #[arg(long, default_value_t = 200)]
+        count: u64,
+        /// The seed of the first; the next ones count up
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
     },
     /// Fuzzes every decoder for a while; needs a nightly toolchain
     Fuzz {
@@ -90,6 +106,7 @@ fn main() -> ExitCode {
         Chore::Clients => clients::run(),
         Chore::Snapshots => snapshots::run(),
         Chore::Api => clients::api(),
+        Chore::Imports { keys } => imports::run(keys),
         Chore::Planes { names } => planes::run(&names),
         Chore::Sizes => sizes::run(),
         Chore::Services { what: Services::Start { names } } => services::start(&names).map(drop),
@@ -97,6 +114,7 @@ fn main() -> ExitCode {
         Chore::Services { what: Services::Status { names } } => services::status(&names),
         Chore::Cluster { what } => cluster::run(&what),
         Chore::Torture { kills, rounds } => test::torture(kills, rounds),
+        Chore::Schedules { count, seed } => test::schedules(count, seed),
         Chore::Fuzz { seconds } => fuzz::run(seconds),
     };
     match outcome {

@@ -467,6 +467,12 @@ pub(crate) fn start(names: &[String]) -> Result<Vec<&'static str>, Failure> {
     Ok(running)
 }
 
+/// Where a service listens that runs.
+pub(crate) fn address(name: &str) -> Result<String, Failure> {
+    let file = folder().join(name).join("address");
+    std::fs::read_to_string(file).map_err(|_| format!("{name} does not run").into())
+}
+
 /// Ends services, and throws their data away.
 pub(crate) fn stop(names: &[String]) -> Result<(), Failure> {
     for service in chosen(names)? {

@@ -14,7 +14,7 @@ use crate::step::{self, Failure, command, root};
 
 pub(crate) const BLOOMFILTER_PY: &str = "bloomfilter-py==2.0.0";
 const GO_MODULE: &str = "github.com/OldPanda/bloomfilter@latest";
-const GUAVA: &str = "/usr/share/java/guava.jar";
+pub(crate) const GUAVA: &str = "/usr/share/java/guava.jar";
 const PROGRAMS: &str = "crates/server/tests/snapshots";
 
 const NEEDS: [Need; 4] = [
@@ -166,7 +166,13 @@ fn write_lines(path: &Path, lines: &[String]) -> Result<(), Failure> {
 }
 
 /// The body of an answer, if it is one of success. Its length is known, as those of all that are asked here.
-fn ask(server: &Server, method: &str, path: &str, kind: &str, body: &[u8]) -> Result<Vec<u8>, Failure> {
+pub(crate) fn ask(
+    server: &Server,
+    method: &str,
+    path: &str,
+    kind: &str,
+    body: &[u8],
+) -> Result<Vec<u8>, Failure> {
     let mut stream = TcpStream::connect(("127.0.0.1", server.http_port))?;
     let length = body.len();
     write!(

@@ -5,6 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::clients;
+use crate::imports;
 use crate::packages::{Need, install};
 use crate::planes;
 use crate::snapshots;
@@ -21,6 +22,10 @@ const NEEDS: [Need; 6] = [
 
 /// Kills of a server under load in a test run; `torture` does more.
 const KILLS: u64 = 5;
+/// Lives of a cluster whose network breaks; `schedules` does more.
+const SCHEDULES: u64 = 4;
+/// Keys that are asked for in filters which others made; `imports` asks for more.
+const KEYS: usize = 50_000;
 /// Of so many kills of an engine, one is of a server that replicas follow: it takes seconds, and not milliseconds.
 const REPLICA_KILLS_SHARE: u64 = 5;
 
@@ -32,9 +37,11 @@ pub(crate) fn run() -> Result<(), Failure> {
     connections()?;
     clients::run()?;
     snapshots::run()?;
+    imports::run(KEYS)?;
     clients::api()?;
     clients::kills(KILLS)?;
     servers()?;
+    schedules(SCHEDULES, 1)?;
     memory_errors()?;
     // Engines are mostly waited for, and what loom explores does not depend on time.
     let explored = std::thread::spawn(|| interleavings().map_err(|error| error.to_string()));
@@ -61,6 +68,22 @@ pub(crate) fn torture(kills: u64, rounds: u64) -> Result<(), Failure> {
         .env("UMBEL_TEST_DAMAGE_SECONDS", "60");
     step::run("replicas under faults", &mut replicas)?;
     clients::kills(rounds)
+}
+
+/// A cluster on machines of its own, whose network breaks.
+pub(crate) fn schedules(count: u64, seed: u64) -> Result<(), Failure> {
+    install(&[
+        Need { check: "ip -V", package: "iproute2" },
+        Need { check: "nft --version", package: "nftables" },
+        Need { check: "redis-server --version", package: "redis-server" },
+    ])?;
+    if !command("unshare --net true").output()?.status.success() {
+        eprintln!("!! partitions are NOT tested: only root can make networks");
+        return Ok(());
+    }
+    let mut tests = command(&format!("{TESTS} --test schedules -- --ignored --nocapture"));
+    tests.env("UMBEL_SCHEDULES", count.to_string()).env("UMBEL_SCHEDULE_SEED", seed.to_string());
+    step::run("a cluster whose network breaks", &mut tests)
 }
 
 /// Filters go to Java, Python and Go and back.
