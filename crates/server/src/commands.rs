@@ -131,6 +131,7 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         | Id::UmbelPeerKeys
         | Id::UmbelPeerShapes
         | Id::UmbelPeerBlocks => peer::run(id, session, command).await,
+        Id::UmbelNodeDigests => peer::digests(session).await,
         Id::UmbelNodeList | Id::UmbelNodeDrain | Id::UmbelNodeUndrain => {
             peer::node(id, session, command).await
         }

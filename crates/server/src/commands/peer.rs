@@ -12,7 +12,7 @@ use crate::cluster::{Nodes, wire};
 use crate::node::Node;
 use crate::resp::Command;
 use crate::session::Session;
-use crate::work::apart;
+use crate::work::{apart, beside};
 
 fn nodes(session: &Session) -> Outcome<Arc<Nodes>> {
     session.node.cluster.clone().ok_or_else(|| "ERR this server is no node of a cluster".into())
@@ -98,6 +98,20 @@ fn hello(session: &mut Session, nodes: &Nodes, command: Command<'_>) -> Outcome 
     session.client.about().name = format!("node-{name}");
     session.is_peer = true;
     session.reply.ok();
+    Ok(())
+}
+
+/// `UMBEL.NODE DIGESTS`: of each slot that is hosted here, what it is when all of the log is folded. Hosts of a slot have the same one.
+pub(super) async fn digests(session: &mut Session) -> Outcome {
+    nodes(session)?;
+    let read = |node: Arc<Node>| async move { node.engine.digests().await };
+    let digests = beside(&session.node, read).await?;
+    let hosted: Vec<_> = digests.iter().enumerate().filter(|(_, digest)| **digest != 0).collect();
+    session.reply.map(hosted.len());
+    for (slot, digest) in hosted {
+        session.reply.count(slot as u64);
+        session.reply.bulk(format!("{digest:032x}"));
+    }
     Ok(())
 }
 

@@ -110,6 +110,7 @@ rows! {
     UmbelPeerBlocks "umbel.peer|blocks" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Blocks of a part of a filter, for another node";
     UmbelNode "umbel.node" -2 ["admin" "noscript" "container"] (0, 0, 0) ["dangerous"] "server" "Commands about the nodes of a cluster";
     UmbelNodeList "umbel.node|list" 2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "All nodes, and what they serve";
+    UmbelNodeDigests "umbel.node|digests" 2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "What each slot that this node hosts has come to";
     UmbelNodeDrain "umbel.node|drain" -2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "Lets a node give its partitions away";
     UmbelNodeUndrain "umbel.node|undrain" -2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "Lets a node stay at its next start";
 

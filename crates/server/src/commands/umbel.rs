@@ -53,6 +53,7 @@ const HELP: &[&str] = &[
     "UMBEL.ROUTES key",
     "    -- Which nodes have which items: for clients that ask the right one at once.",
     "UMBEL.NODE LIST",
+    "UMBEL.NODE DIGESTS",
     "UMBEL.NODE DRAIN|UNDRAIN [name]",
     "    -- The nodes of the cluster; lets one give its partitions away, or have them again.",
     "UMBEL.LIST",
