@@ -62,6 +62,11 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
+        if std::thread::panicking() && std::env::var_os("UMBEL_SCHEDULE_HOLD").is_some() {
+            // For whoever wants to look at it: all goes on until this process is ended.
+            eprintln!("machine {} is at {}", self.number, self.address);
+            std::thread::sleep(Duration::from_secs(3600));
+        }
         self.kill();
         if std::thread::panicking() {
             let said = self.said();
@@ -164,7 +169,9 @@ fn serve(network: &Network, machine: u8, redis: &str, name: &str) -> Command {
             "--registry",
             &format!("{plane}?timeout_ms=1000"),
         ])
-        .env("UMBEL_CLUSTER_SECRET", SECRET);
+        .env("UMBEL_CLUSTER_SECRET", SECRET)
+        .env_remove("UMBEL_SCHEDULES")
+        .env_remove("UMBEL_SCHEDULE_SEED");
     command
 }
 
