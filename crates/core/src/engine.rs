@@ -274,17 +274,35 @@ impl Engine {
     /// Digests of all slots, in order; 0 for those that other nodes host. Nothing is folded while a lane's slots are looked at.
     pub async fn digests(&self) -> Result<Vec<u128>> {
         let mut digests = vec![0; self.shared.maintenance.len()];
+        self.with_all_folded(|slot| digests[usize::from(slot.state.slot())] = slot.state.digest()).await?;
+        Ok(digests)
+    }
+
+    /// What each slot that is hosted here has come to when all of the log is folded: its digest, and in words what it is made of.
+    pub async fn hosted_digests(&self) -> Result<Vec<(u16, u128, String)>> {
+        let mut digests = Vec::new();
+        self.with_all_folded(|slot| {
+            let (filters, sessions) = slot.state.digests();
+            let filters = filters.iter().map(|(id, digest)| format!("{id:x} {digest:016x}, "));
+            let parts =
+                format!("{}sessions {sessions:016x}, at {}", filters.collect::<String>(), slot.last_entry);
+            digests.push((slot.state.slot(), slot.state.digest(), parts));
+        })
+        .await?;
+        Ok(digests)
+    }
+
+    /// Shows slots that are hosted here, each when its partition of the log was read to its end.
+    async fn with_all_folded(&self, mut look: impl FnMut(&lane::Slot)) -> Result<()> {
         for lane in &self.shared.lanes {
             let mut turn = lane.turn.lock().await;
             if turn.slots.is_empty() {
                 continue;
             }
             lane.catch_up(&self.shared, &mut turn).await?;
-            for slot in &turn.slots {
-                digests[usize::from(slot.state.slot())] = slot.state.digest();
-            }
+            turn.slots.iter().for_each(&mut look);
         }
-        Ok(digests)
+        Ok(())
     }
 }
 

@@ -377,15 +377,31 @@ impl State {
         let mut digest = Xxh3Default::new();
         for (id, shard) in &self.filters {
             digest.update(&id.to_le_bytes());
-            match shard.projection() {
-                Some(projection) => projection.digest_into(&mut digest),
-                None => digest.update(b"on disk"),
-            }
-            shard.followed.digest_into(&mut digest);
+            digest_of(shard, &mut digest);
         }
         self.sessions.digest_into(&mut digest);
         digest.digest128()
     }
+
+    /// The digest of each filter, and that of what sessions were told: for whoever has to find out what differs.
+    pub fn digests(&self) -> (Vec<(u64, u64)>, u64) {
+        let of_filter = |(id, shard): (&u64, &Shard)| {
+            let mut digest = Xxh3Default::new();
+            digest_of(shard, &mut digest);
+            (*id, digest.digest())
+        };
+        let mut sessions = Xxh3Default::new();
+        self.sessions.digest_into(&mut sessions);
+        (self.filters.iter().map(of_filter).collect(), sessions.digest())
+    }
+}
+
+fn digest_of(shard: &Shard, digest: &mut Xxh3Default) {
+    match shard.projection() {
+        Some(projection) => projection.digest_into(digest),
+        None => digest.update(b"on disk"),
+    }
+    shard.followed.digest_into(digest);
 }
 
 /// What checkpoints and recovery need.

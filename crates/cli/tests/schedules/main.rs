@@ -300,15 +300,17 @@ fn all_know(all: &Nodes, last: &HashMap<String, bool>, history: &History) {
 fn hosts_agree(all: &Nodes, history: &History) {
     let end = Instant::now() + PATIENCE;
     loop {
-        let mut slots: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut slots: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for node in &all.nodes {
             let reply = insist(std::slice::from_ref(&node.address), 0, &words("UMBEL.NODE DIGESTS"), history);
             for pair in reply.list().chunks(2) {
-                slots.entry(format!("{:?}", pair[0])).or_default().push(pair[1].text().to_owned());
+                slots.entry(format!("{:?}", pair[0])).or_default().push(pair[1].clone());
             }
         }
-        let differ =
-            slots.iter().find(|(_, hosts)| hosts.len() < 2 || hosts.iter().any(|host| *host != hosts[0]));
+        let digest = |host: &Value| host.list().first().cloned();
+        let agree =
+            |hosts: &[Value]| hosts.len() >= 2 && hosts.iter().all(|host| digest(host) == digest(&hosts[0]));
+        let differ = slots.iter().find(|(_, hosts)| !agree(hosts));
         let Some((slot, hosts)) = differ else { return };
         // One that was just taken in may still be on its way.
         assert!(Instant::now() < end, "slot {slot}: {hosts:?}");

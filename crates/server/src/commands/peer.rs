@@ -101,16 +101,18 @@ fn hello(session: &mut Session, nodes: &Nodes, command: Command<'_>) -> Outcome 
     Ok(())
 }
 
-/// `UMBEL.NODE DIGESTS`: of each slot that is hosted here, what it is when all of the log is folded. Hosts of a slot have the same one.
+/// `UMBEL.NODE DIGESTS`: of each slot that is hosted here, what it is when all of the log is folded, and in words what that is made of.
+/// Hosts of a slot have the same digest.
 pub(super) async fn digests(session: &mut Session) -> Outcome {
     nodes(session)?;
-    let read = |node: Arc<Node>| async move { node.engine.digests().await };
-    let digests = beside(&session.node, read).await?;
-    let hosted: Vec<_> = digests.iter().enumerate().filter(|(_, digest)| **digest != 0).collect();
+    let read = |node: Arc<Node>| async move { node.engine.hosted_digests().await };
+    let hosted = beside(&session.node, read).await?;
     session.reply.map(hosted.len());
-    for (slot, digest) in hosted {
-        session.reply.count(slot as u64);
+    for (slot, digest, parts) in hosted {
+        session.reply.count(slot.into());
+        session.reply.array(2);
         session.reply.bulk(format!("{digest:032x}"));
+        session.reply.bulk(parts);
     }
     Ok(())
 }
