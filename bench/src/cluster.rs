@@ -5,13 +5,12 @@
 //! | `lookups` | latency at a steady rate, and processor time of lookups in batches |
 //! | `adds` | adds in batches beside bare appends to the same log |
 //! | `loss` | a node is killed while somebody reads and writes |
-//! | `nodes`, `link` | the processes, and connections to them |
+//! | `nodes` | the processes |
 //!
 //! Nodes are processes of the `umbel` that is named, all on this machine: they share its processors with the engines and with the
 //! benchmark, as the single server does that they are compared with.
 
 mod adds;
-mod link;
 mod lookups;
 mod loss;
 mod nodes;
@@ -22,9 +21,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::How;
+use crate::link::{self, Link};
 use crate::measure::Progress;
 use crate::report::Report;
-use link::Link;
 use nodes::Nodes;
 
 pub(crate) const EXAMPLES: &str = "The servers: `cargo xtask services start redis` (or kafka s3 etcd) provides them, and `cargo build --release --features full` the umbel.
@@ -95,11 +94,6 @@ pub(crate) fn run(options: &Options, how: How) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The key of a number.
-fn key(number: u64) -> Vec<u8> {
-    format!("https://example.org/{number}").into_bytes()
-}
-
 /// Makes the filter and adds keys, some batches at a time.
 fn fill(port: u16, keys: u64, progress: &Progress) -> Result<(), Box<dyn Error>> {
     const AHEAD: u64 = 8;
@@ -121,5 +115,5 @@ fn fill(port: u16, keys: u64, progress: &Progress) -> Result<(), Box<dyn Error>>
 
 /// A command about keys of the filter.
 fn command(name: &[u8], numbers: impl Iterator<Item = u64>) -> Vec<Vec<u8>> {
-    [name.to_vec(), FILTER.as_bytes().to_vec()].into_iter().chain(numbers.map(key)).collect()
+    link::command(name, FILTER, numbers)
 }

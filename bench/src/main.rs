@@ -8,6 +8,8 @@
 //! | `planes` | logs on engines against the embedded one |
 //! | `cluster` | nodes on a ring against one server |
 //! | `loops` | what a request costs on tokio, on bare epoll and on io_uring |
+//! | `load` | keys from files and databases into filters, and rebuilds |
+//! | `link`, `process` | connections to servers, and their processes |
 //! | `report` | figures for people and programs |
 //! | `measure` | clocks, medians and progress |
 //! | `huge_pages` | the allocator that gives rivals the pages that Umbel's arrays have |
@@ -16,9 +18,12 @@ mod cluster;
 mod engine;
 mod filters;
 mod huge_pages;
+mod link;
+mod load;
 mod loops;
 mod measure;
 mod planes;
+mod process;
 mod report;
 mod sync;
 
@@ -69,6 +74,9 @@ enum Command {
     /// A cluster against one server: lookups through the ring, their processor time, adds, a node that is lost.
     #[command(after_help = cluster::EXAMPLES)]
     Cluster(cluster::Options),
+    /// Loads from text, Parquet, SQLite and PostgreSQL against simply reading them, and lookups while a filter is rebuilt.
+    #[command(after_help = load::EXAMPLES)]
+    Load(load::Options),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +88,7 @@ fn main() -> ExitCode {
         Command::Sync(options) => sync::run(&options, how),
         Command::Planes(options) => planes::run(&options, how),
         Command::Cluster(options) => cluster::run(&options, how),
+        Command::Load(options) => load::run(&options, how),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 use std::io::{IsTerminal, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Nanoseconds for each of `items` items of `work`, and its result.
 pub(crate) fn per_item<R>(items: usize, work: impl FnOnce() -> R) -> (f64, R) {
@@ -27,6 +27,31 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
 pub(crate) fn smoothed_mean(samples: &[f64]) -> f64 {
     let runs = samples.chunks(5).map(|run| median(run) * run.len() as f64);
     runs.sum::<f64>() / samples.len() as f64
+}
+
+/// The value that a share of the samples does not pass.
+pub(crate) fn at(samples: &mut [f64], share: f64) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let last = samples.len().saturating_sub(1);
+    samples.get((last as f64 * share) as usize).copied().unwrap_or(f64::NAN)
+}
+
+/// Does something so many times a second, as long as it is wanted; what is late follows at once. How many microseconds after it was
+/// due each was done.
+pub(crate) fn steadily<E>(
+    rate: u64,
+    is_wanted: impl Fn(u64) -> bool,
+    mut work: impl FnMut(u64) -> Result<(), E>,
+) -> Result<Vec<f64>, E> {
+    let (begin, mut latencies, mut number) = (Instant::now(), Vec::new(), 0);
+    while is_wanted(number) {
+        let due = begin + Duration::from_nanos(number * 1_000_000_000 / rate);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        work(number)?;
+        latencies.push(due.elapsed().as_secs_f64() * 1e6);
+        number += 1;
+    }
+    Ok(latencies)
 }
 
 /// Says on standard error what is being measured.

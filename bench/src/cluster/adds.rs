@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use umbel_adapters::open_log;
 use umbel_core::url::Url;
 
-use super::link::Link;
-use super::lookups::at;
 use super::{BATCH, Nodes, PART, command};
-use crate::measure::Progress;
+use crate::link::Link;
+use crate::measure::{Progress, at};
 use crate::planes::{self, ENTRY_KEYS};
 use crate::report::{Figure, Report};
 

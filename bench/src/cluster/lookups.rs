@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use umbel_client::{Answer, Router};
 
-use super::link::{Link, encoded};
-use super::{FILTER, Nodes, PART, command, key};
-use crate::measure::{Progress, median};
+use super::{FILTER, Nodes, PART, command};
+use crate::link::{Link, encoded, key, spread};
+use crate::measure::{self, Progress, at, median};
 use crate::report::{Figure, Report, Target};
 
 /// Requests a second of the published figure that the ratio is measured for.
@@ -86,17 +86,15 @@ fn steadily(
     latencies: &mut Vec<f64>,
     mut look_up: impl FnMut(u64, &[u8]) -> Result<bool, Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
-    let begin = Instant::now();
-    for request in 0..TURN.as_secs() * RATE {
-        let due = begin + Duration::from_nanos(request * 1_000_000_000 / RATE);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        let number = spread(turn * TURN.as_secs() * RATE + request) % (2 * keys);
-        let is_there = look_up(request, &key(number))?;
-        if number < keys && !is_there {
+    let requests = TURN.as_secs() * RATE;
+    let ask = |request: u64| {
+        let number = spread(turn * requests + request) % (2 * keys);
+        if !look_up(request, &key(number))? && number < keys {
             return Err(format!("key {number} was added and is not there").into());
         }
-        latencies.push(due.elapsed().as_secs_f64() * 1e6);
-    }
+        Ok::<_, Box<dyn Error>>(())
+    };
+    latencies.extend(measure::steadily(RATE, |request| request < requests, ask)?);
     Ok(())
 }
 
@@ -165,16 +163,4 @@ fn flat_out(
         }
     }
     Ok(answered)
-}
-
-/// Numbers in an order of their own, so that neighbours are not asked for after each other.
-fn spread(number: u64) -> u64 {
-    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
-}
-
-/// The value that a share of the samples does not pass.
-pub(super) fn at(samples: &mut [f64], share: f64) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    let last = samples.len().saturating_sub(1);
-    samples.get((last as f64 * share) as usize).copied().unwrap_or(f64::NAN)
 }

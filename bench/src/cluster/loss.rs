@@ -4,10 +4,9 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::link::Link;
-use super::lookups::at;
 use super::{BATCH, Nodes, PART, command};
-use crate::measure::Progress;
+use crate::link::Link;
+use crate::measure::{Progress, at};
 use crate::report::{Figure, Report, Target};
 
 /// Keys of a request: few, so that there are many requests, and enough that every partition is asked.
