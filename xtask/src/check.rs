@@ -15,7 +15,7 @@ const DIRECTIONS: [(&str, &[&str]); 8] = [
     ("umbel-core", &["umbel-filter"]),
     ("umbel-adapters", &["umbel-filter", "umbel-core"]),
     ("umbel-client", &["umbel-filter", "umbel-core"]),
-    ("umbel-load", &["umbel-filter", "umbel-core", "umbel-client"]),
+    ("umbel-load", &["umbel-filter", "umbel-core", "umbel-adapters", "umbel-client"]),
     // The client only in its tests: replicas follow a real server.
     ("umbel-server", &["umbel-filter", "umbel-core", "umbel-client"]),
     (

@@ -24,6 +24,12 @@ const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
 /// Opens `s3://bucket/prefix?region=eu-central-1&endpoint=https://host`.
 #[cfg(feature = "s3")]
 pub(crate) async fn open_s3(url: &Url) -> Result<Opened<dyn ObjectStore>> {
+    opened(url, "S3", s3(url)?).await
+}
+
+/// A client of a bucket of S3.
+#[cfg(feature = "s3")]
+pub(crate) fn s3(url: &Url) -> Result<object_store::aws::AmazonS3> {
     url.allow(&["ca", "endpoint", "region", "timeout_ms"])?;
     let mut builder = object_store::aws::AmazonS3Builder::from_env()
         .with_bucket_name(bucket(url)?)
@@ -35,8 +41,7 @@ pub(crate) async fn open_s3(url: &Url) -> Result<Opened<dyn ObjectStore>> {
     if let Some(endpoint) = url.parameter("endpoint") {
         builder = builder.with_endpoint(endpoint);
     }
-    let store = builder.build().map_err(|error| invalid(url, &error))?;
-    opened(url, "S3", store).await
+    builder.build().map_err(|error| invalid(url, &error))
 }
 
 /// Opens `gs://bucket/prefix`.

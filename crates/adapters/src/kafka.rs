@@ -86,7 +86,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
     done.map_err(|error| Error::Retry(format!("work on Kafka was given up: {error}")))?
 }
 
-fn configuration(url: &Url) -> Result<ClientConfig> {
+/// What a client is told that comes to the servers of a URL, as somebody who may.
+pub(crate) fn configuration(url: &Url) -> Result<ClientConfig> {
     let timeout = url.timeout()?.as_millis();
     let access = Access::of(url, Convention::default())?;
     let mut config = ClientConfig::new();
@@ -161,7 +162,7 @@ fn properties(file: &str) -> Result<Vec<(String, String)>> {
 }
 
 /// Why there is no client with these settings, without what they are set to.
-fn refused(url: &Url, error: &KafkaError) -> Error {
+pub(crate) fn refused(url: &Url, error: &KafkaError) -> Error {
     match error {
         KafkaError::ClientConfig(_, _, name, _) => {
             Error::Invalid(format!("cannot open {url}: its client does not take what {name} is set to"))

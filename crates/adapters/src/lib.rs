@@ -25,6 +25,7 @@ mod access;
 mod anywhere;
 #[cfg(feature = "cloud")]
 mod cloud;
+pub mod connect;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod folder;

@@ -10,7 +10,7 @@ use crate::anywhere::Anywhere;
 use crate::{Opened, Url};
 
 /// All of TLS here is ring's, but for Kafka's: clients that ask the process get it. If a provider was chosen before, that one stays.
-fn choose_ring() {
+pub(crate) fn choose_ring() {
     #[cfg(any(
         feature = "cloud",
         feature = "etcd",

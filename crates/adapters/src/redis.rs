@@ -41,44 +41,11 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     fn new(url: &Url) -> Result<Self> {
-        let invalid = |error: RedisError| Error::Invalid(format!("cannot open {url}: {error}"));
         let hosts = url.hosts_with_port(6379);
         let [host] = &hosts[..] else {
             return Err(Error::Invalid(format!("{url} names {} hosts; a Redis is one", hosts.len())));
         };
-        let (host, port) = host.rsplit_once(':').unwrap_or((host, "6379"));
-        let port = port.parse().map_err(|_| Error::Invalid(format!("{url} has no port that is a number")))?;
-        let host = host.to_owned();
-        let access = Access::of(url, REDIS_CLI)?;
-        let address = if access.tls.is_some() {
-            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
-        } else {
-            ConnectionAddr::Tcp(host, port)
-        };
-        let mut settings = redis::RedisConnectionInfo::default();
-        if let Some((user, password)) = access.credentials {
-            settings = settings.set_password(password);
-            // Without a user it is the password of the default one, as in Redis's own URLs.
-            if !user.is_empty() {
-                settings = settings.set_username(user);
-            }
-        }
-        let info = redis::IntoConnectionInfo::into_connection_info(address).map_err(invalid)?;
-        let info = info.set_redis_settings(settings);
-        let client = match access.tls {
-            None => Client::open(info),
-            Some(files) => {
-                let identity = files.identity_pem()?;
-                let client_tls = identity.map(|(cert, key)| ClientTlsConfig {
-                    client_cert: cert.into_bytes(),
-                    client_key: key.into_bytes(),
-                });
-                let root_cert = files.authority_pem()?.map(String::into_bytes);
-                Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
-            }
-        };
-        let client = client.map_err(invalid)?;
-        Ok(Self { client, timeout: url.timeout()?, current: Mutex::default() })
+        Ok(Self { client: client(url, host, 0)?, timeout: url.timeout()?, current: Mutex::default() })
     }
 
     async fn get(&self) -> Result<MultiplexedConnection, RedisError> {
@@ -160,6 +127,43 @@ impl Connection {
         }
         Ok(About { engine: "Redis", version: field("redis_version"), durability, lacks })
     }
+}
+
+/// A client of one of the hosts that a URL names, in one of its databases.
+pub(crate) fn client(url: &Url, host: &str, database: u32) -> Result<Client> {
+    let invalid = |error: RedisError| Error::Invalid(format!("cannot open {url}: {error}"));
+    let (host, port) = host.rsplit_once(':').unwrap_or((host, "6379"));
+    let port = port.parse().map_err(|_| Error::Invalid(format!("{url} has no port that is a number")))?;
+    let host = host.to_owned();
+    let access = Access::of(url, REDIS_CLI)?;
+    let address = if access.tls.is_some() {
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    };
+    let mut settings = redis::RedisConnectionInfo::default().set_db(database.into());
+    if let Some((user, password)) = access.credentials {
+        settings = settings.set_password(password);
+        // Without a user it is the password of the default one, as in Redis's own URLs.
+        if !user.is_empty() {
+            settings = settings.set_username(user);
+        }
+    }
+    let info = redis::IntoConnectionInfo::into_connection_info(address).map_err(invalid)?;
+    let info = info.set_redis_settings(settings);
+    let client = match access.tls {
+        None => Client::open(info),
+        Some(files) => {
+            let identity = files.identity_pem()?;
+            let client_tls = identity.map(|(cert, key)| ClientTlsConfig {
+                client_cert: cert.into_bytes(),
+                client_key: key.into_bytes(),
+            });
+            let root_cert = files.authority_pem()?.map(String::into_bytes);
+            Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
+        }
+    };
+    client.map_err(invalid)
 }
 
 /// A script with what all scripts begin with.

@@ -22,7 +22,7 @@ use show::{Show, counted, event};
 /// The exit status of what was stopped from outside: the same command goes on.
 pub(crate) const STOPPED: u8 = 130;
 
-/// Adds keys from files or a database to a filter
+/// Adds keys from files, objects, a database, a Redis or a topic of Kafka to a filter
 ///
 /// What has arrived is written down in a file beside you. Stopped or killed, the same command goes on from there; the file goes when
 /// all is done. Rows without a key (NULL, empty lines and fields) are counted and passed over.
@@ -37,6 +37,10 @@ Examples:
   umbel load urls sqlite:shop.db --table orders --column url
   umbel load urls postgres://app@db1/shop --table public.orders --column url --rate 50000
   umbel load urls mysql://app@db1/shop --query 'SELECT id, url FROM orders WHERE paid' --key id --column url
+  umbel load urls redis://old:6379/0 --match 'url:*'
+  umbel load urls redis://old:6379/0 --set seen
+  umbel load urls kafka://k1,k2/orders --field request.url
+  umbel load urls 's3://bucket/exports/*.parquet?region=eu-central-1' --column url
   umbel load urls keys.txt --count             # reads all, sends nothing, says which capacity to choose"
 )]
 pub(crate) struct Arguments {

@@ -14,7 +14,7 @@ use crate::load::show::{counted, event};
 use crate::remote::Remote;
 use crate::units::{grouped, parse_count};
 
-/// Fills a filter anew from files or a database, and lets the new one take its place
+/// Fills a filter anew from files, objects, a database, a Redis or a topic of Kafka, and lets the new one take its place
 ///
 /// The filter answers and takes keys all the while. What is added to it or taken out of it meanwhile is so in the new one as well, and the
 /// new one takes its place at one moment, when everything was read: nobody sees less. Whatever fails before leaves the filter as it was.

@@ -253,6 +253,10 @@ fn what_is_wrong_is_said_before_it_begins() {
         (&["small", "a.csv"], &["--column"]),
         (&["small", "a.csv", "--column", "email"], &["\"email\"", "id, mail"]),
         (&["small", "keys.txt", "--table", "t"], &["for databases"]),
+        (&["small", "keys.txt", "--set", "s"], &["for Redis"]),
+        (&["small", "keys.txt", "--message", "key"], &["for Kafka"]),
+        (&["small", "redis://127.0.0.1:1", "--column", "c"], &["for files and tables"]),
+        (&["small", "redis://127.0.0.1:1", "--table", "t"], &["for databases"]),
         (&["small", "keys.txt", "--lanes", "0"], &["lanes"]),
         (&["small", "oracle:x", "--table", "t"], &["for databases"]),
     ] {

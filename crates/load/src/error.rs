@@ -21,12 +21,25 @@ pub enum Error {
     Stopped,
 }
 
+/// What an error is that is one of the way to what is read, and not of that itself. Files have none of this kind.
+pub(crate) const FAR: io::ErrorKind = io::ErrorKind::ConnectionReset;
+
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// What the system said while `doing` something with a file. Reading it again would give the same.
+    /// What the system said while `doing` something with a file. Reading it again would give the same, unless it is far away.
     pub(crate) fn file(doing: impl std::fmt::Display, error: &io::Error) -> Self {
-        Self::Invalid(format!("{doing}: {error}"))
+        Self::reading(Self::Invalid, doing, error)
+    }
+
+    /// What the system said while bytes were read: of a file that `kind` of error, of what is far away one that may pass.
+    pub(crate) fn reading(
+        kind: impl FnOnce(String) -> Self,
+        doing: impl std::fmt::Display,
+        error: &io::Error,
+    ) -> Self {
+        let message = format!("{doing}: {error}");
+        if error.kind() == FAR { Self::Retry(message) } else { kind(message) }
     }
 }

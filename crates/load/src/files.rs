@@ -1,5 +1,7 @@
-//! Files: text, CSV and JSON, compressed or not, one or many, or standard input.
+//! Files: text, CSV and JSON, compressed or not, one or many, or standard input; or objects in a bucket.
 
+#[cfg(feature = "s3")]
+mod bucket;
 mod csv;
 mod fields;
 mod json;
@@ -7,6 +9,8 @@ mod lines;
 mod opened;
 #[cfg(feature = "parquet")]
 mod parquet;
+pub(crate) mod picker;
+mod place;
 mod records;
 mod split;
 
@@ -14,9 +18,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{FILES_MAX, KEY_COLUMNS_MAX};
+use crate::limits::{FIELD_DEPTH_MAX, KEY_COLUMNS_MAX};
 use crate::{Bookmark, Cursor, Error, Part, Result, Source};
 use opened::{Identity, Opened};
+use place::Place;
 
 /// What stands for standard input in place of a path.
 pub const STDIN: &str = "-";
@@ -56,11 +61,7 @@ pub struct Csv {
 impl Format {
     /// A field of JSON by the path that people write.
     pub fn json(path: &str) -> Result<Self> {
-        let field: Vec<_> = path.split('.').map(str::to_owned).collect();
-        if field.iter().any(String::is_empty) || field.len() > crate::limits::FIELD_DEPTH_MAX {
-            return Err(Error::Invalid(format!("{path:?} is no field, such as url or request.url")));
-        }
-        Ok(Self::Json { field })
+        Ok(Self::Json { field: field(path)? })
     }
 
     /// Columns of CSV.
@@ -74,7 +75,9 @@ impl Format {
     /// What the name of a file says of it: `csv`, `tsv`, `json`, `parquet` or `lines`, whatever it is packed with.
     pub fn guess(path: &str) -> &'static str {
         let name = path.to_ascii_lowercase();
-        let name = [".gz", ".zst", ".zstd"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+        // Behind it, an address may have parameters.
+        let name = name.split_once("://").map_or(&*name, |(_, rest)| rest.split('?').next().unwrap_or(rest));
+        let name = [".gz", ".zst", ".zstd"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         match name.rsplit_once('.').map_or("", |(_, end)| end) {
             "csv" => "csv",
             "tsv" => "tsv",
@@ -95,10 +98,21 @@ impl Format {
     }
 }
 
+/// The names on the way to a field of JSON, from the path that people write.
+pub fn field(path: &str) -> Result<Vec<String>> {
+    let field: Vec<_> = path.split('.').map(str::to_owned).collect();
+    if field.iter().any(String::is_empty) || field.len() > FIELD_DEPTH_MAX {
+        return Err(Error::Invalid(format!("{path:?} is no field, such as url or request.url")));
+    }
+    Ok(field)
+}
+
 /// Files that have their keys in the same format.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Files {
-    patterns: Vec<String>,
+    place: Place,
+    /// How the place is called, without secrets.
+    names: Vec<String>,
     format: Format,
 }
 
@@ -113,7 +127,7 @@ struct Piece {
 }
 
 impl Files {
-    /// Files by their paths or by patterns such as `logs/*.gz`; or `-`, alone.
+    /// Files by their paths or by patterns such as `logs/*.gz`; or `-`, alone; or `s3://bucket/folder`, which may be a pattern too.
     pub fn new(patterns: Vec<String>, format: Format) -> Result<Self> {
         if patterns.is_empty() || (patterns.len() > 1 && patterns.iter().any(|pattern| pattern == STDIN)) {
             return Err(Error::Invalid("files are named, or standard input (-), alone".into()));
@@ -125,49 +139,20 @@ impl Files {
         if is_parquet && cfg!(not(feature = "parquet")) {
             return Err(Error::Invalid("this build lacks Parquet; rebuild with --features parquet".into()));
         }
-        Ok(Self { patterns, format })
+        let place = Place::of(&patterns)?;
+        Ok(Self { names: place.names(), place, format })
     }
 
     fn is_stdin(&self) -> bool {
-        self.patterns[0] == STDIN
-    }
-
-    /// Every file once, in the order in which they were named; those of a pattern in the order of their names.
-    fn paths(&self) -> Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        for pattern in &self.patterns {
-            let before = found.len();
-            // A file may have a star in its name.
-            if Path::new(pattern).exists() {
-                found.push(PathBuf::from(pattern));
-            } else {
-                let paths = glob::glob(pattern)
-                    .map_err(|error| Error::Invalid(format!("{pattern:?} is no pattern: {error}")))?;
-                for path in paths {
-                    let path = path.map_err(|error| Error::file(error.path().display(), error.error()))?;
-                    if path.is_file() {
-                        found.push(path);
-                    }
-                    if found.len() > FILES_MAX {
-                        return Err(Error::Invalid(format!("{pattern:?} finds more than {FILES_MAX} files")));
-                    }
-                }
-            }
-            if found.len() == before {
-                return Err(Error::Invalid(format!("{pattern:?}: there is no such file")));
-            }
-        }
-        let mut seen = std::collections::HashSet::new();
-        found.retain(|path| seen.insert(path.clone()));
-        Ok(found)
+        self.names[0] == STDIN
     }
 
     fn pieces(&self, path: &Path, wanted: usize) -> Result<Vec<(u64, u64)>> {
         #[cfg(feature = "parquet")]
         if let Format::Parquet { column } = &self.format {
-            return parquet::pieces(path, column, wanted);
+            return parquet::pieces(self.place.parquet(path)?, column, wanted);
         }
-        let opened = Opened::file(path)?;
+        let opened = self.place.open(path)?;
         let can_split = matches!(self.format, Format::Lines | Format::Json { .. }) && opened.is_plain();
         Ok(split::pieces(opened.bytes(), if can_split { wanted } else { 1 }))
     }
@@ -175,11 +160,11 @@ impl Files {
 
 impl Source for Files {
     fn name(&self) -> String {
-        if self.is_stdin() { "standard input".into() } else { self.patterns.join(" ") }
+        if self.is_stdin() { "standard input".into() } else { self.names.join(" ") }
     }
 
     fn identity(&self) -> String {
-        format!("files {:?} as {}", self.patterns, self.format.identity())
+        format!("files {:?} as {}", self.names, self.format.identity())
     }
 
     fn is_resumable(&self) -> bool {
@@ -191,11 +176,10 @@ impl Source for Files {
             let name = self.name();
             return Ok(vec![Part { name, bounds: STDIN.into(), bytes: None, rows: None }]);
         }
-        let paths = self.paths()?;
-        let each = wanted.div_ceil(paths.len());
+        let found = self.place.find()?;
+        let each = wanted.div_ceil(found.len());
         let mut parts = Vec::new();
-        for path in paths {
-            let identity = Identity::of(&path)?;
+        for (path, identity) in found {
             let pieces = self.pieces(&path, each)?;
             let (count, bytes) = (pieces.len() as u64, identity.bytes());
             for (number, (from, to)) in pieces.into_iter().enumerate() {
@@ -227,11 +211,12 @@ impl Source for Files {
         }
         let piece: Piece = serde_json::from_str(&part.bounds)
             .map_err(|error| Error::Corrupt(format!("a part of these files: {error}")))?;
-        piece.identity.check(&piece.path)?;
+        self.place.check(&piece.path, piece.identity)?;
         #[cfg(feature = "parquet")]
         if let Format::Parquet { column } = &self.format {
             let to = piece.to.unwrap_or(u64::MAX);
-            return parquet::open(&piece.path, column, piece.from, to, at.as_deref());
+            let file = self.place.parquet(&piece.path)?;
+            return parquet::open(file, column, piece.from, to, at.as_deref());
         }
         let at = match at {
             None => None,
@@ -240,7 +225,7 @@ impl Source for Files {
                     .map_err(|_| Error::Corrupt(format!("{}: {text:?} is no place in a file", part.name)))?,
             ),
         };
-        self.read(&|| Opened::file(&piece.path), piece.from, piece.to, at, &part.name)
+        self.read(&|| self.place.open(&piece.path), piece.from, piece.to, at, &part.name)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `source.rs`, `batch.rs` | the seam: what a place with keys has to do |
 //! | `files.rs`, `files/` | text, CSV and JSON, compressed or not, one file or many; Parquet |
 //! | `sql.rs`, `sql/` | tables and queries, read by ranges of a unique key |
+//! | `engines.rs`, `engines/` | names of keys and members of sets in Redis, messages of a topic of Kafka |
 //! | `sink.rs`, `sink/` | the other seam: where keys go |
 //! | `loader.rs`, `lane.rs`, `progress.rs` | from one to the other, and what can be told of it meanwhile |
 //! | `checkpoint.rs`, `journal.rs`, `plan.rs` | what survives a kill, and what follows from it |
@@ -22,6 +23,7 @@ mod batch;
 mod checkpoint;
 mod count;
 mod distinct;
+pub mod engines;
 mod error;
 pub mod files;
 mod journal;

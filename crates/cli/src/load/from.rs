@@ -3,13 +3,14 @@
 use std::error::Error;
 
 use umbel_load::Source;
-use umbel_load::files::{Csv, Files, Format};
+use umbel_load::engines::{self, MessagePart, Messages, Names};
+use umbel_load::files::{self, Csv, Files, Format};
 use umbel_load::sql::{self, Asked, Relation, SqlSource};
 
 /// A source and how keys stand in it. Flatten it into a command's arguments.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Place {
-    /// Files or patterns of them (packed with gzip or zstd if need be), - for standard input, or a database: sqlite:FILE, postgres://user@host/database, mysql://user@host/database
+    /// Files or patterns of them (packed with gzip or zstd if need be), - for standard input, objects: s3://bucket/folder or a pattern, a database: sqlite:FILE, postgres://user@host/database, mysql://user@host/database, a Redis: redis://host/database, or a topic: kafka://host/topic
     #[arg(required = true, value_name = "SOURCE", env = "UMBEL_SOURCE", hide_env_values = true)]
     source: Vec<String>,
     /// How keys stand in files; else their names say it
@@ -18,7 +19,7 @@ pub(crate) struct Place {
     /// The column with the keys, of CSV, Parquet or a table; several with commas are one key together
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     column: Vec<String>,
-    /// The field with the keys, of objects of JSON in lines: url, or request.url
+    /// The field with the keys, of objects of JSON in lines or messages: url, or request.url
     #[arg(long, value_name = "PATH")]
     field: Option<String>,
     /// What stands between the values of several columns in a key
@@ -39,6 +40,15 @@ pub(crate) struct Place {
     /// The columns that order the rows and differ in every two of them; else the table's primary key
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     key: Vec<String>,
+    /// The set of Redis whose members are the keys; else they are the names of all its keys
+    #[arg(long, value_name = "NAME")]
+    set: Option<String>,
+    /// What names or members in Redis have to fit, as SCAN reads it
+    #[arg(long = "match", value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// What of a message of Kafka is the key, or has it in a --field; else its value
+    #[arg(long, value_parser = ["key", "value"], value_name = "PART")]
+    message: Option<String>,
 }
 
 fn parse_delimiter(text: &str) -> Result<u8, String> {
@@ -51,10 +61,46 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
 
 impl Place {
     pub(crate) fn open(&self) -> Result<Box<dyn Source>, Box<dyn Error>> {
-        match &*self.source {
-            [address] if sql::is_address(address) => Ok(Box::new(self.database(address)?)),
+        let engine = match &*self.source {
+            [address] => engines::scheme(address),
+            _ => None,
+        };
+        self.check(engine)?;
+        match (&*self.source, engine) {
+            ([address], Some("redis")) => {
+                let (set, pattern) = (self.set.clone(), self.pattern.clone());
+                Ok(engines::open_redis(address, Names { set, pattern })?)
+            }
+            ([address], Some(_)) => {
+                let is_key = self.message.as_deref() == Some("key");
+                let part = if is_key { MessagePart::Key } else { MessagePart::Value };
+                let field = self.field.as_deref().map(files::field).transpose()?;
+                Ok(engines::open_kafka(address, Messages { part, field })?)
+            }
+            ([address], None) if sql::is_address(address) => Ok(Box::new(self.database(address)?)),
             _ => Ok(Box::new(Files::new(self.source.clone(), self.file_format()?)?)),
         }
+    }
+
+    /// Refuses what is about another kind of source: somebody believes that it is heeded.
+    fn check(&self, engine: Option<&str>) -> Result<(), Box<dyn Error>> {
+        let is_sql = engine.is_none() && self.source.iter().any(|address| sql::is_address(address));
+        if !is_sql && (self.table.is_some() || self.query.is_some() || !self.key.is_empty()) {
+            return Err("--table, --query and --key are for databases".into());
+        }
+        if engine != Some("redis") && (self.set.is_some() || self.pattern.is_some()) {
+            return Err("--set and --match are for Redis".into());
+        }
+        if engine != Some("kafka") && self.message.is_some() {
+            return Err("--message is for Kafka".into());
+        }
+        if engine == Some("redis") && self.field.is_some() {
+            return Err("--field is for JSON, in files and in messages".into());
+        }
+        if engine.is_some() && (self.format.is_some() || !self.column.is_empty()) {
+            return Err("--format and --column are for files and tables".into());
+        }
+        Ok(())
     }
 
     fn database(&self, address: &str) -> Result<SqlSource, Box<dyn Error>> {
@@ -76,9 +122,6 @@ impl Place {
     }
 
     fn file_format(&self) -> Result<Format, Box<dyn Error>> {
-        if self.table.is_some() || self.query.is_some() || !self.key.is_empty() {
-            return Err("--table, --query and --key are for databases".into());
-        }
         let format = self.format.as_deref().unwrap_or_else(|| self.guess());
         let columns = || match &*self.column {
             [] => Err(format!("{format} needs --column: which one has the keys?")),

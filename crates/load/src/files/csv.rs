@@ -100,7 +100,10 @@ fn reader_of(reader: Box<dyn Read + Send>, delimiter: u8) -> (csv::Reader<Bounde
 }
 
 fn damaged(name: &str, error: &csv::Error) -> Error {
-    Error::Corrupt(format!("{name}: {error}"))
+    match error.kind() {
+        csv::ErrorKind::Io(error) => Error::reading(Error::Corrupt, name, error),
+        _ => Error::Corrupt(format!("{name}: {error}")),
+    }
 }
 
 /// Numbers of columns by their names in the first record.

@@ -41,6 +41,12 @@ impl Identity {
         self.bytes
     }
 
+    /// That of an object, which others replace and nobody changes: the mark that its store gave it is its number.
+    #[cfg(feature = "s3")]
+    pub(super) fn of_object(bytes: u64, mark: &str, modified_ms: u64) -> Self {
+        Self { bytes, inode: crc32c::crc32c(mark.as_bytes()).into(), modified_ms }
+    }
+
     /// Refuses a file that is another one now. One that has only become longer is what it was, as logs are.
     pub(super) fn check(&self, path: &Path) -> Result<()> {
         let now = Self::of(path)?;
@@ -59,8 +65,13 @@ pub(super) struct Opened {
     taken: Arc<AtomicU64>,
 }
 
+/// Bytes that can be read from any place on.
+pub(super) trait Seekable: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Seekable for T {}
+
 enum Reader {
-    Plain(File),
+    Plain(Box<dyn Seekable>),
     Streamed(Box<dyn Read + Send>),
 }
 
@@ -81,23 +92,28 @@ impl<R: Read> Read for Counted<R> {
 impl Opened {
     pub(super) fn file(path: &Path) -> Result<Self> {
         let wrong = |error: io::Error| Error::file(path.display(), &error);
-        let mut file = File::open(path).map_err(wrong)?;
+        let file = File::open(path).map_err(wrong)?;
         let found = file.metadata().map_err(wrong)?;
         // A pipe can be read once, and not be looked into before.
         if !found.is_file() {
             return Self::streamed(file).map_err(wrong);
         }
+        Self::whole(file, found.len()).map_err(wrong)
+    }
+
+    /// What can be read from any place on, and has so many bytes.
+    pub(super) fn whole(mut file: impl Seekable + 'static, bytes: u64) -> io::Result<Self> {
         let mut magic = [0; 4];
-        let length = read_up_to(&mut file, &mut magic).map_err(wrong)?;
-        file.rewind().map_err(wrong)?;
+        let length = read_up_to(&mut file, &mut magic)?;
+        file.rewind()?;
         let taken = Arc::new(AtomicU64::new(0));
         let reader = if is_packed(&magic[..length]) {
             let counted = Counted { inner: file, taken: Arc::clone(&taken) };
-            Reader::Streamed(unpacked(&magic[..length], counted).map_err(wrong)?)
+            Reader::Streamed(unpacked(&magic[..length], counted)?)
         } else {
-            Reader::Plain(file)
+            Reader::Plain(Box::new(file))
         };
-        Ok(Self { reader, bytes: found.len(), taken })
+        Ok(Self { reader, bytes, taken })
     }
 
     pub(super) fn stdin() -> Result<Self> {

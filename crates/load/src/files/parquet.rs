@@ -1,21 +1,21 @@
 //! A column of a Parquet file: row groups one after another.
 
-use std::fs::File;
-use std::path::Path;
-
 use parquet::basic::{LogicalType, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::FileReader;
 use parquet::schema::types::ColumnDescPtr;
 
 use crate::limits::BATCH_KEYS_MAX;
 use crate::{Batch, Bookmark, Cursor, Error, Result};
 
+/// A file that can be read, and its name.
+pub(super) type File = (Box<dyn FileReader>, String);
+
 /// Row groups in so many pieces: from, and up to.
-pub(super) fn pieces(path: &Path, column: &str, wanted: usize) -> Result<Vec<(u64, u64)>> {
-    let file = Opened::new(path, column)?;
+pub(super) fn pieces(file: File, column: &str, wanted: usize) -> Result<Vec<(u64, u64)>> {
+    let file = Opened::new(file, column)?;
     let groups = file.reader.num_row_groups() as u64;
     let count = groups.clamp(1, wanted.max(1) as u64);
     let cut = |number: u64| groups * number / count;
@@ -23,13 +23,13 @@ pub(super) fn pieces(path: &Path, column: &str, wanted: usize) -> Result<Vec<(u6
 }
 
 pub(super) fn open(
-    path: &Path,
+    file: File,
     column: &str,
     from: u64,
     to: u64,
     at: Option<&str>,
 ) -> Result<Box<dyn Cursor>> {
-    let opened = Opened::new(path, column)?;
+    let opened = Opened::new(file, column)?;
     let (group, row) = match at {
         None => (from, 0),
         Some(text) => place(text)
@@ -48,17 +48,14 @@ fn place(text: &str) -> Option<(u64, u64)> {
 }
 
 struct Opened {
-    reader: SerializedFileReader<File>,
+    reader: Box<dyn FileReader>,
     index: usize,
     descriptor: ColumnDescPtr,
     name: String,
 }
 
 impl Opened {
-    fn new(path: &Path, column: &str) -> Result<Self> {
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|error| Error::file(&name, &error))?;
-        let reader = SerializedFileReader::new(file).map_err(|error| wrong(&name, &error))?;
+    fn new((reader, name): File, column: &str) -> Result<Self> {
         let columns = reader.metadata().file_metadata().schema_descr().columns();
         let found = columns.iter().position(|known| known.path().string() == column);
         let Some(index) = found else {
@@ -102,8 +99,14 @@ fn is_readable(column: &ColumnDescPtr) -> bool {
     plain && kinds.contains(&column.physical_type())
 }
 
-fn wrong(name: &str, error: &ParquetError) -> Error {
-    Error::Corrupt(format!("{name}: {error}"))
+pub(super) fn wrong(name: &str, error: &ParquetError) -> Error {
+    match error {
+        ParquetError::External(cause) => match cause.downcast_ref::<std::io::Error>() {
+            Some(cause) => Error::reading(Error::Corrupt, name, cause),
+            None => Error::Corrupt(format!("{name}: {cause}")),
+        },
+        _ => Error::Corrupt(format!("{name}: {error}")),
+    }
 }
 
 struct Column {

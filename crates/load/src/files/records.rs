@@ -117,7 +117,8 @@ impl Records {
             Ok(count) => self.end += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
-                return Err(Error::Corrupt(format!("{}: behind byte {}: {error}", self.name, self.at)));
+                let place = format!("{}: behind byte {}", self.name, self.at);
+                return Err(Error::reading(Error::Corrupt, place, &error));
             }
         }
         Ok(())

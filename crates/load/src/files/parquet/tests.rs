@@ -1,5 +1,7 @@
 //! Files that the library writes, read back by rows.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
