@@ -1,4 +1,4 @@
-//! Every adapter against its real server, the server on all of them, and databases that keys are loaded from.
+//! Every adapter against its real server, the server on all of them, and whatever keys are loaded from.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -19,7 +19,8 @@ const NEEDS: [Need; 7] = [
 ];
 
 /// The tests of adapters and of sources of keys, and those of the server on engines.
-const ADAPTERS: &str = "--test blobs --test databases --test logs --test probes --test registries";
+const ADAPTERS: &str =
+    "--test blobs --test databases --test engines --test logs --test probes --test registries";
 const SERVER: &str = "--test planes --test guarded --test cluster";
 
 /// What a line of a test that passed begins with; `crates/adapters/tests/common` prints it.

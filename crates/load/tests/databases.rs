@@ -2,11 +2,17 @@
 //! MariaDB where `cargo xtask services` left them.
 #![cfg(feature = "sqlite")]
 
+mod common;
+#[path = "../../adapters/tests/common/mod.rs"]
+mod services;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use umbel_load::sql::{Asked, Relation, SqlSource};
-use umbel_load::{Batch, Bookmark, Error, Part, Result, Source};
+use umbel_load::{Batch, Bookmark, Error, Result, Source};
+
+use common::{said, sorted, texts};
 
 /// A database that tests may write to.
 trait Place {
@@ -71,51 +77,13 @@ fn query(text: &str, column: &str, key: &[&str]) -> Asked {
     Asked { relation: Relation::Query(text.into()), ..table("", column, key) }
 }
 
-fn texts(batch: &Batch) -> impl Iterator<Item = String> {
-    batch.keys().map(|key| String::from_utf8_lossy(key).into_owned())
-}
-
-/// All keys of a part, each batch by a connection of its own that begins at the bookmark of the one before.
-fn read_part(source: &dyn Source, part: &Part, is_resumed: bool) -> Result<(Vec<String>, u64)> {
-    let (mut keys, mut nulls, mut batch) = (Vec::new(), 0, Batch::default());
-    let mut after: Option<Bookmark> = None;
-    let mut cursor = source.open(part, None)?;
-    loop {
-        batch.clear();
-        let Some(bookmark) = cursor.next(&mut batch)? else { return Ok((keys, nulls)) };
-        keys.extend(texts(&batch));
-        nulls += batch.nulls();
-        after.replace(Bookmark::new(bookmark.as_str()).unwrap());
-        if is_resumed {
-            cursor = source.open(part, after.as_ref())?;
-        }
-    }
-}
-
 fn read(
     place: &dyn Place,
     asked: Asked,
     parts: usize,
     is_resumed: bool,
 ) -> Result<(Vec<String>, u64, usize)> {
-    let source = SqlSource::open(&place.address(), asked)?;
-    let (mut keys, mut nulls) = (Vec::new(), 0);
-    let parts = source.parts(parts)?;
-    for part in &parts {
-        let (found, skipped) = read_part(&source, part, is_resumed)?;
-        keys.extend(found);
-        nulls += skipped;
-    }
-    Ok((keys, nulls, parts.len()))
-}
-
-fn sorted(mut keys: Vec<String>) -> Vec<String> {
-    keys.sort();
-    keys
-}
-
-fn said<T>(result: Result<T>) -> String {
-    result.err().expect("this is refused").to_string()
+    common::read(&SqlSource::open(&place.address(), asked)?, parts, is_resumed)
 }
 
 /// Writes rows, many with one statement.
@@ -298,6 +266,7 @@ fn sqlite() {
 
 #[cfg(feature = "postgres")]
 mod on_postgres {
+    use super::services::{Service, fresh, passed, service};
     use super::*;
 
     struct Postgres {
@@ -323,20 +292,21 @@ mod on_postgres {
         }
     }
 
-    fn place() -> Option<Postgres> {
-        let base = format!("postgres://umbel@{}", service("postgres")?);
+    fn place(service: &Service) -> Postgres {
+        let base = format!("postgres://umbel@{}", service.address());
         let mut client = postgres::Client::connect(&format!("{base}/postgres"), postgres::NoTls).unwrap();
-        let database = fresh();
+        let database = fresh("umbel").replace('-', "_");
         client.batch_execute(&format!("CREATE DATABASE {database}")).unwrap();
         let address = format!("{base}/{database}");
         let client = postgres::Client::connect(&address, postgres::NoTls).unwrap();
-        Some(Postgres { address, client })
+        Postgres { address, client }
     }
 
     #[test]
     #[ignore = "needs real servers; cargo xtask services start"]
     fn postgres() {
-        let Some(mut place) = place() else { return };
+        let Some(service) = service("postgres") else { return };
+        let mut place = place(&service);
         all(&mut place);
         place.run("CREATE TABLE ids (id UUID PRIMARY KEY, at TIMESTAMPTZ NOT NULL UNIQUE, data BYTEA)");
         place.run("INSERT INTO ids SELECT gen_random_uuid(), now() + n * interval '1.000001 s', decode('00ff', 'hex') FROM generate_series(1, 60000) n");
@@ -350,7 +320,9 @@ mod on_postgres {
         let harm = query("SELECT 1 AS id) AS x; DROP TABLE gaps; --", "id", &["id"]);
         assert!(read(&place, harm, 1, false).is_err());
         passed(
-            "postgres",
+            &service,
+            "keys",
+            "tables are read",
             "numbers, texts, pairs, identifiers and times as keys; queries; rows that come meanwhile",
         );
     }
@@ -360,6 +332,7 @@ mod on_postgres {
 mod on_mariadb {
     use mysql::prelude::Queryable;
 
+    use super::services::{fresh, passed, service};
     use super::*;
 
     struct Mariadb {
@@ -388,10 +361,10 @@ mod on_mariadb {
     #[test]
     #[ignore = "needs real servers; cargo xtask services start"]
     fn mariadb() {
-        let Some(address) = service("mariadb") else { return };
-        let base = format!("mysql://umbel@{address}");
+        let Some(service) = service("mariadb") else { return };
+        let base = format!("mysql://umbel@{}", service.address());
         let mut connection = mysql::Conn::new(mysql::Opts::from_url(&base).unwrap()).unwrap();
-        let database = fresh();
+        let database = fresh("umbel").replace('-', "_");
         connection.query_drop(format!("CREATE DATABASE {database} CHARACTER SET utf8mb4")).unwrap();
         let address = format!("{base}/{database}");
         let connection = mysql::Conn::new(mysql::Opts::from_url(&address).unwrap()).unwrap();
@@ -424,41 +397,10 @@ mod on_mariadb {
         let (bytes, ..) = read(&place, table("wide", "bytes", &["number"]), 1, false).unwrap();
         assert_eq!(bytes.len(), 20_000);
         passed(
-            "mariadb",
+            &service,
+            "keys",
+            "tables are read",
             "numbers, texts, pairs, times, decimals, bytes and identifiers as keys; queries; rows that come meanwhile",
         );
     }
-}
-
-/// What `cargo xtask services` says of a server.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-fn told(name: &str, what: &str) -> std::io::Result<String> {
-    let folder =
-        std::env::var("UMBEL_SERVICES").expect("cargo xtask services start, and what it says to export");
-    std::fs::read_to_string(PathBuf::from(folder).join(name).join(what)).map(|text| text.trim().to_owned())
-}
-
-/// A row of the table that `cargo xtask planes` prints.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-fn passed(name: &str, detail: &str) {
-    println!("PASSED|{name}|{}|keys|tables are read|{detail}", told(name, "version").unwrap());
-}
-
-/// Where a server is that `cargo xtask services` started. It takes the user umbel without a password.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-fn service(name: &'static str) -> Option<String> {
-    match told(name, "address") {
-        Ok(address) => Some(address),
-        Err(_) => {
-            assert!(std::env::var_os("CI").is_none(), "{name} is missing");
-            println!("{name} is NOT tested: it does not run here");
-            None
-        }
-    }
-}
-
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-fn fresh() -> String {
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
-    format!("umbel_{time}")
 }
