@@ -21,6 +21,11 @@ impl Bookmark {
         Ok(Self(text))
     }
 
+    /// The place behind what a batch has. None if it has nothing: then there is no more.
+    pub(crate) fn behind(batch: &Batch, place: impl std::fmt::Display) -> Result<Option<Self>> {
+        if batch.is_empty() { Ok(None) } else { Self::new(place.to_string()).map(Some) }
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -182,7 +182,7 @@ impl Cursor for Read {
         if let Some(picker) = &self.picker {
             picker.check(&self.name)?;
         }
-        if batch.is_empty() { Ok(None) } else { Bookmark::new(self.next.to_string()).map(Some) }
+        Bookmark::behind(batch, self.next)
     }
 }
 

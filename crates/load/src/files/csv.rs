@@ -7,12 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use csv::{ByteRecord, ReaderBuilder};
 
 use super::Csv;
-use super::opened::Opened;
+use super::opened::{Opened, PIECE_BYTES, Taken};
 use crate::limits::RECORD_BYTES_MAX;
 use crate::{Batch, Bookmark, Cursor, Error, Result};
-
-/// Bytes that are read at once.
-const PIECE_BYTES: usize = 1 << 18;
 
 /// Lets no record become longer than it may: a quote that is never closed would take the whole file into memory.
 struct Bounded {
@@ -42,8 +39,7 @@ pub(super) struct Records {
     left: Arc<AtomicU64>,
     /// Where the reader's first byte is in the file.
     begin: u64,
-    taken: Arc<AtomicU64>,
-    told: u64,
+    taken: Taken,
     name: String,
 }
 
@@ -56,7 +52,7 @@ impl Records {
         name: String,
     ) -> Result<Self> {
         let (bytes, mut taken) = opened.from(0, &name)?;
-        let (mut told, mut begin) = (taken.load(Ordering::Relaxed), 0);
+        let mut begin = 0;
         let (mut reader, mut left) = reader_of(bytes, csv.delimiter);
         let mut record = ByteRecord::new();
         let columns = if csv.has_header {
@@ -69,10 +65,10 @@ impl Records {
         if let Some((opened, at)) = resumed {
             let bytes;
             (bytes, taken) = opened.from(at, &name)?;
-            (told, begin) = (taken.load(Ordering::Relaxed), at);
+            begin = at;
             (reader, left) = reader_of(bytes, csv.delimiter);
         }
-        Ok(Self { reader, record, columns, separator: csv.separator.clone(), left, begin, taken, told, name })
+        Ok(Self { reader, record, columns, separator: csv.separator.clone(), left, begin, taken, name })
     }
 
     fn at(&self) -> u64 {
@@ -138,8 +134,7 @@ impl Cursor for Records {
                 return Err(Error::Invalid(format!("{}, line {line}: {error}", self.name)));
             }
         }
-        let taken = self.taken.load(Ordering::Relaxed);
-        batch.consumed(taken - std::mem::replace(&mut self.told, taken));
-        if batch.is_empty() { Ok(None) } else { Bookmark::new(self.at().to_string()).map(Some) }
+        batch.consumed(self.taken.more());
+        Bookmark::behind(batch, self.at())
     }
 }

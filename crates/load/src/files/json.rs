@@ -41,6 +41,6 @@ impl Cursor for Json {
         }
         batch.consumed(self.records.consumed());
         self.picker.check(self.records.name())?;
-        if batch.is_empty() { Ok(None) } else { Bookmark::new(self.records.at().to_string()).map(Some) }
+        Bookmark::behind(batch, self.records.at())
     }
 }

@@ -32,6 +32,6 @@ impl Cursor for Lines {
             }
         }
         batch.consumed(self.0.consumed());
-        if batch.is_empty() { Ok(None) } else { Bookmark::new(self.0.at().to_string()).map(Some) }
+        Bookmark::behind(batch, self.0.at())
     }
 }

@@ -58,6 +58,29 @@ impl Identity {
     }
 }
 
+/// Bytes that are read at once.
+pub(super) const PIECE_BYTES: usize = 1 << 18;
+
+/// How many bytes of a file were taken, for whoever asks now and then.
+pub(super) struct Taken {
+    all: Arc<AtomicU64>,
+    told: u64,
+}
+
+impl Taken {
+    /// What was taken so far is told to nobody.
+    fn from_now_on(all: Arc<AtomicU64>) -> Self {
+        let told = all.load(Ordering::Relaxed);
+        Self { all, told }
+    }
+
+    /// How many since this was last asked.
+    pub(super) fn more(&mut self) -> u64 {
+        let all = self.all.load(Ordering::Relaxed);
+        all - std::mem::replace(&mut self.told, all)
+    }
+}
+
 /// Bytes to read, and how many of the file they took.
 pub(super) struct Opened {
     reader: Reader,
@@ -139,8 +162,8 @@ impl Opened {
         self.bytes
     }
 
-    /// Its bytes from a place on, and who knows how many of the file were taken so far. What is packed is unpacked up to there.
-    pub(super) fn from(self, at: u64, name: &str) -> Result<(Box<dyn Read + Send>, Arc<AtomicU64>)> {
+    /// Its bytes from a place on, and who knows how many of the file are taken from then on. What is packed is unpacked up to there.
+    pub(super) fn from(self, at: u64, name: &str) -> Result<(Box<dyn Read + Send>, Taken)> {
         let wrong = |error: io::Error| Error::file(name, &error);
         let short = || Error::Corrupt(format!("{name} ends before byte {at}, where it was to go on"));
         match self.reader {
@@ -150,14 +173,14 @@ impl Opened {
                 }
                 file.seek(SeekFrom::Start(at)).map_err(wrong)?;
                 let counted = Counted { inner: file, taken: Arc::clone(&self.taken) };
-                Ok((Box::new(counted), self.taken))
+                Ok((Box::new(counted), Taken::from_now_on(self.taken)))
             }
             Reader::Streamed(mut reader) => {
                 let passed = io::copy(&mut (&mut reader).take(at), &mut io::sink()).map_err(wrong)?;
                 if passed < at {
                     return Err(short());
                 }
-                Ok((reader, self.taken))
+                Ok((reader, Taken::from_now_on(self.taken)))
             }
         }
     }

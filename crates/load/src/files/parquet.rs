@@ -225,10 +225,7 @@ impl Cursor for Column {
                 (self.group, self.row, self.reader) = (self.group + 1, 0, None);
             }
         }
-        if batch.is_empty() {
-            return Ok(None);
-        }
-        Bookmark::new(format!("{}/{}", self.group, self.row)).map(Some)
+        Bookmark::behind(batch, format_args!("{}/{}", self.group, self.row))
     }
 }
 

@@ -1,16 +1,11 @@
 //! Lines, wherever the pieces end in which bytes come.
 
 use std::io::{ErrorKind, Read};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::limits::RECORD_BYTES_MAX;
 use crate::{Error, Result};
 
-use super::opened::Opened;
-
-/// Bytes that are read at once.
-const PIECE_BYTES: usize = 1 << 18;
+use super::opened::{Opened, PIECE_BYTES, Taken};
 
 /// The lines that begin in a stretch of a file.
 pub(super) struct Records {
@@ -24,8 +19,7 @@ pub(super) struct Records {
     /// Lines that begin here or later are somebody else's.
     to: u64,
     is_over: bool,
-    taken: Arc<AtomicU64>,
-    told: u64,
+    taken: Taken,
     name: String,
 }
 
@@ -41,10 +35,8 @@ impl Records {
         // A line that begins at `from` has the end of another one before it, so that byte is looked at too.
         let begin = at.unwrap_or_else(|| from.saturating_sub(1));
         let (reader, taken) = opened.from(begin, &name)?;
-        let told = taken.load(Ordering::Relaxed);
         let (held, to) = (vec![0; PIECE_BYTES], to.unwrap_or(u64::MAX));
-        let mut records =
-            Self { reader, held, start: 0, end: 0, at: begin, to, is_over: false, taken, told, name };
+        let mut records = Self { reader, held, start: 0, end: 0, at: begin, to, is_over: false, taken, name };
         if at.is_none() && from > 0 {
             records.find()?;
         }
@@ -70,8 +62,7 @@ impl Records {
 
     /// Bytes of the file that were read since this was last asked.
     pub(super) fn consumed(&mut self) -> u64 {
-        let taken = self.taken.load(Ordering::Relaxed);
-        taken - std::mem::replace(&mut self.told, taken)
+        self.taken.more()
     }
 
     pub(super) fn name(&self) -> &str {
