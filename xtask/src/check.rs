@@ -10,12 +10,13 @@ const SIDE_WORKSPACES: [&str; 3] =
     ["bench/Cargo.toml", "fuzz/Cargo.toml", "crates/server/tests/clients/rust/Cargo.toml"];
 
 /// Which of our crates each of them may depend on.
-const DIRECTIONS: [(&str, &[&str]); 8] = [
+const DIRECTIONS: [(&str, &[&str]); 9] = [
     ("umbel-filter", &[]),
     ("umbel-core", &["umbel-filter"]),
     ("umbel-adapters", &["umbel-filter", "umbel-core"]),
     ("umbel-client", &["umbel-filter", "umbel-core"]),
     ("umbel-load", &["umbel-filter", "umbel-core", "umbel-adapters", "umbel-client"]),
+    ("umbel-domains", &["umbel-filter", "umbel-core", "umbel-client", "umbel-load"]),
     // The client only in its tests: replicas follow a real server.
     ("umbel-server", &["umbel-filter", "umbel-core", "umbel-client"]),
     (

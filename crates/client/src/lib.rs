@@ -51,6 +51,7 @@ mod heartbeat;
 mod http;
 mod lease;
 pub mod limits;
+mod look;
 mod options;
 mod overlay;
 #[cfg(feature = "peer")]
@@ -71,6 +72,7 @@ mod writer;
 
 pub use admin::Server;
 pub use error::{Error, Result};
+pub use look::Look;
 pub use options::{Options, Strategy, WhenStale};
 pub use reader::Reader;
 pub use replica::Replica;

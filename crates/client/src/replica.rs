@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -11,6 +12,7 @@ use umbel_core::fold::Means;
 use umbel_core::version::ChunkId;
 use umbel_filter::{Fingerprint, Kind, Limits};
 
+use crate::look::Look;
 use crate::options::{Options, Strategy};
 use crate::reader::Reader;
 use crate::shared::{Shared, blocking, lock};
@@ -105,6 +107,16 @@ impl Replica {
     /// The same for many keys, which is faster than one after another.
     pub fn contains_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Answer> {
         self.inner.shared.contains_batch(keys)
+    }
+
+    /// What it has at this moment, for keys that somebody has hashed already; none if it does not answer.
+    pub fn look(&self) -> Option<Look> {
+        Look::new(&self.inner.shared)
+    }
+
+    /// How long ago the copy was known to have all there was; none if it never was.
+    pub fn age(&self) -> Option<Duration> {
+        self.inner.shared.age()
     }
 
     /// Adds keys. They are visible here when this returns, and in the folder if there is one; they go to the centre in the

@@ -273,15 +273,29 @@ impl Shared {
         };
         let hasher = live.copy.hasher();
         let keys: Vec<Fingerprint> = keys.iter().map(|key| hasher.fingerprint(key.as_ref())).collect();
+        let mut answers = Vec::new();
+        self.contains_batch_in(&view, live, &keys, &mut answers);
+        answers
+    }
+
+    /// What a view says of keys that are hashed already.
+    pub(crate) fn contains_batch_in(
+        &self,
+        view: &View,
+        live: &Live,
+        keys: &[Fingerprint],
+        answers: &mut Vec<Answer>,
+    ) {
         let mut here = Vec::with_capacity(keys.len());
-        live.copy.contains_batch(&keys, &mut here);
-        let otherwise = self.otherwise(&view);
+        live.copy.contains_batch(keys, &mut here);
+        let otherwise = self.otherwise(view);
         let answer = |(key, here): (&Fingerprint, &bool)| match *here && !view.gone {
             true => Answer::Maybe,
             false if view.has_own(*key) => Answer::Maybe,
             false => otherwise,
         };
-        keys.iter().zip(&here).map(answer).collect()
+        answers.clear();
+        answers.extend(keys.iter().zip(&here).map(answer));
     }
 }
 

@@ -149,6 +149,11 @@ impl Hasher {
         }
     }
 
+    /// Whether both give every key the same fingerprint, so that one of them need not be asked.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self.family == other.family && self.secret_check() == other.secret_check()
+    }
+
     /// A number that differs between secrets and is the same for every hasher of a family without one.
     ///
     /// Stored with a filter, it tells a wrong secret from a right one without giving the secret away.

@@ -1,0 +1,14 @@
+//! All limits of this crate, in one place.
+
+use std::time::Duration;
+
+/// Longest name of a domain.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Most domains besides the local one.
+pub const DOMAINS_MAX: usize = 1024;
+/// Keys of a batch that are hashed and looked up together: their fingerprints fit into the nearest cache.
+pub const CHUNK_KEYS: usize = 1024;
+/// Longest time that a lookup may wait for others.
+pub const DEADLINE_MAX: Duration = Duration::from_secs(600);
+/// Looks into a domain's source that are remembered; older ones count less and less.
+pub const LOOKS_MAX: u32 = 1 << 20;
