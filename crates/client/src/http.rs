@@ -56,10 +56,11 @@ impl fmt::Display for Base {
     }
 }
 
-/// A text as a part of a path.
-pub(crate) fn escaped(text: &str) -> String {
+/// A text, or bytes, as a part of a path.
+pub fn escaped(text: impl AsRef<[u8]>) -> String {
+    let text = text.as_ref();
     let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
+    for byte in text.iter().copied() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
             _ => out.push_str(&format!("%{byte:02X}")),
@@ -290,5 +291,6 @@ mod tests {
     #[test]
     fn names_are_parts_of_a_path() {
         assert_eq!(escaped("a/b c\u{e9}?"), "a%2Fb%20c%C3%A9%3F");
+        assert_eq!(escaped([0, 255]), "%00%FF");
     }
 }

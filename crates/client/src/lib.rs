@@ -68,10 +68,12 @@ mod store;
 mod strategy;
 mod tls;
 mod view;
+mod web;
 mod writer;
 
 pub use admin::Server;
 pub use error::{Error, Result};
+pub use http::escaped;
 pub use look::Look;
 pub use options::{Options, Strategy, WhenStale};
 pub use reader::Reader;
@@ -80,3 +82,4 @@ pub use replica::Replica;
 pub use router::Router;
 pub use status::Status;
 pub use umbel_core::engine::{Answer, Token};
+pub use web::{Body, Web};

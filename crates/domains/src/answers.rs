@@ -15,6 +15,8 @@ pub enum Origin {
     Filter,
     /// The domain, over the network.
     Network,
+    /// The source of its records.
+    Source,
 }
 
 /// What is known of a key in one domain.
@@ -71,6 +73,18 @@ impl Answers {
 
     pub(crate) fn row_mut(&mut self, domain: usize) -> &mut [Option<Answer>] {
         &mut self.rows[domain * self.keys..(domain + 1) * self.keys]
+    }
+
+    /// What a domain said of a key, if it was asked.
+    pub(crate) fn answer(&self, domain: usize, key: usize) -> Option<Answer> {
+        self.row(domain).get(key).copied().flatten()
+    }
+
+    /// More is known of the only key there is.
+    pub(crate) fn settle(&mut self, domain: usize, answer: Answer, age: Option<Duration>, origin: Origin) {
+        self.row_mut(domain).fill(Some(answer));
+        let column = &mut self.domains[domain];
+        (column.age, column.origin) = (age, origin);
     }
 
     /// The keys of which a domain was asked without knowing.

@@ -101,14 +101,14 @@ impl Catalog {
     }
 
     /// The local domain, then the others, the likeliest first.
-    fn in_order(&self) -> Vec<Arc<Domain>> {
+    pub(crate) fn in_order(&self) -> Vec<Arc<Domain>> {
         let mut domains = vec![Arc::clone(&self.local)];
         domains.extend(self.others.load().iter().cloned());
         answers::sort(&mut domains[1..]);
         domains
     }
 
-    fn look_in<K: AsRef<[u8]>>(&self, domains: &[Arc<Domain>], keys: &[K]) -> Answers {
+    pub(crate) fn look_in<K: AsRef<[u8]>>(&self, domains: &[Arc<Domain>], keys: &[K]) -> Answers {
         let mut answers = Answers::new(domains.iter(), keys.len());
         let (mut hashed, mut told, mut left) = (Keys::default(), Vec::new(), Vec::new());
         for (number, chunk) in keys.chunks(CHUNK_KEYS).enumerate() {

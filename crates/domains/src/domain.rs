@@ -7,6 +7,7 @@ use crate::held::{Held, unknown};
 use crate::hits::Hits;
 use crate::limits::NAME_BYTES_MAX;
 use crate::remote::Remote;
+use crate::source::Source;
 use crate::{Error, Keys, Result};
 
 /// A deployment that takes part in lookups: its name, and the ways to ask it.
@@ -15,6 +16,7 @@ pub struct Domain {
     pub(crate) name: Arc<str>,
     pub(crate) held: Option<Arc<dyn Held>>,
     pub(crate) remote: Option<Arc<dyn Remote>>,
+    pub(crate) source: Option<Arc<dyn Source>>,
     pub(crate) hits: Hits,
 }
 
@@ -22,7 +24,7 @@ impl Domain {
     /// A domain of which nothing is known yet: every answer is `Unknown`.
     pub fn new(name: &str) -> Result<Self> {
         check_name(name)?;
-        Ok(Self { name: name.into(), held: None, remote: None, hits: Hits::default() })
+        Ok(Self { name: name.into(), held: None, remote: None, source: None, hits: Hits::default() })
     }
 
     /// Its filter is in this process.
@@ -35,6 +37,12 @@ impl Domain {
     #[must_use]
     pub fn remote(self, remote: Arc<dyn Remote>) -> Self {
         Self { remote: Some(remote), ..self }
+    }
+
+    /// Its records can be fetched.
+    #[must_use]
+    pub fn source(self, source: Arc<dyn Source>) -> Self {
+        Self { source: Some(source), ..self }
     }
 
     /// What it is called.

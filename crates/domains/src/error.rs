@@ -41,3 +41,15 @@ impl From<umbel_client::Error> for Error {
         }
     }
 }
+
+impl From<umbel_load::Error> for Error {
+    fn from(error: umbel_load::Error) -> Self {
+        use umbel_load::Error as Load;
+        let why = error.to_string();
+        match error {
+            Load::Corrupt(_) => Self::Corrupt(why),
+            Load::Retry(_) | Load::Stopped => Self::Retry(why),
+            _ => Self::Invalid(why),
+        }
+    }
+}

@@ -16,6 +16,8 @@
 //! | `held.rs`, `remote.rs` | the two ways to ask a domain: in memory, and over the network |
 //! | `domain.rs`, `hits.rs` | a domain, and how often it had what it might have had |
 //! | `catalog.rs`, `answers.rs` | all domains together, and what they say |
+//! | `source.rs`, `source/` | where a domain's records are: SQL, HTTP |
+//! | `fetch.rs` | lookups that end with the record, and find false positives out |
 //! | `limits.rs` | every limit |
 //!
 //! ```
@@ -39,17 +41,21 @@ mod answers;
 mod catalog;
 mod domain;
 mod error;
+mod fetch;
 mod held;
 mod hits;
 mod keys;
 pub mod limits;
 mod remote;
+pub mod source;
 
 pub use answers::{Answers, Origin, Standing};
 pub use catalog::Catalog;
 pub use domain::Domain;
 pub use error::{Error, Result};
+pub use fetch::{Fetched, Step};
 pub use held::{EngineFilter, Held};
 pub use keys::Keys;
 pub use remote::{Remote, ServerFilter, Told};
+pub use source::{Field, Record, Source, Value};
 pub use umbel_core::engine::Answer;

@@ -12,3 +12,9 @@ pub const CHUNK_KEYS: usize = 1024;
 pub const DEADLINE_MAX: Duration = Duration::from_secs(600);
 /// Looks into a domain's source that are remembered; older ones count less and less.
 pub const LOOKS_MAX: u32 = 1 << 20;
+/// Longest key of a record that is fetched.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+/// Largest record that comes over HTTP.
+pub const RECORD_BYTES_MAX: usize = 16 << 20;
+/// Most connections to the database of a domain.
+pub const CONNECTIONS_MAX: usize = 64;

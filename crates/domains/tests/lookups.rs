@@ -162,7 +162,7 @@ async fn deadlines_are_kept_and_late_domains_are_unknown() {
     catalog.join(domain("quick").remote(quick.arc())).unwrap();
     let before = tokio::time::Instant::now();
     let told = catalog.lookup("a", SECOND).await;
-    assert_eq!(before.elapsed(), SECOND);
+    assert!((SECOND..SECOND * 11 / 10).contains(&before.elapsed()), "{:?}", before.elapsed());
     assert_eq!(words(&told), [("quick", "maybe"), ("slow", "unknown"), ("here", "absent")]);
     assert_eq!((told[0].age, told[0].origin), (Some(SECOND), Origin::Network));
     slow.set(|state| state.delay = Duration::ZERO);

@@ -24,6 +24,10 @@ pub const CHECKPOINT_BYTES_MAX: u64 = 256 << 20;
 pub const FIELD_DEPTH_MAX: usize = 32;
 /// Most columns that make a key together.
 pub const KEY_COLUMNS_MAX: usize = 16;
+/// Rows with the key of a record that are looked at: some databases take several for alike that are not the same bytes.
+pub const ALIKE_ROWS_MAX: usize = 16;
+/// Most places for the key in a query.
+pub const MARKS_MAX: usize = 64;
 /// How often a checkpoint is written.
 pub const CHECKPOINT_EVERY: Duration = Duration::from_millis(500);
 /// The first pause before another try.

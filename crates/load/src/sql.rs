@@ -7,13 +7,16 @@
 //! | `sql/key.rs` | which columns order the rows |
 //! | `sql/split.rs` | where a table may be cut |
 //! | `sql/source.rs` | the source: parts, cursors |
+//! | `sql/record.rs`, `marks.rs` | one record by its key, for whoever looks a key up |
 //! | `sql/sqlite.rs`, `postgres.rs`, `mysql.rs` | one for each database: rows and catalogs |
 
 mod key;
+mod marks;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod record;
 mod source;
 mod split;
 #[cfg(feature = "sqlite")]
@@ -26,8 +29,10 @@ use umbel_core::url::Url;
 use crate::{Error, Result};
 
 use key::UniqueKey;
+pub use record::{Finder, Record, Records, Wanted};
 pub use source::SqlSource;
 use statement::{Column, Dialect};
+pub use value::Datum;
 use value::{Row, Value};
 
 /// Where rows come from.

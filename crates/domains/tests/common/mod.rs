@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use umbel_domains::{Answer, Error, Held, Keys, Remote, Result, Told};
+use umbel_domains::{Answer, Error, Field, Held, Keys, Record, Remote, Result, Source, Told, Value};
 use umbel_filter::{Filter, Limits, Spec};
 
 /// What a domain is made to do.
@@ -75,6 +75,23 @@ impl Remote for Exact {
         }
         Ok(Told { answers: keys.iter().map(|key| state.answer(key)).collect(), age: state.age })
     }
+}
+
+#[async_trait]
+impl Source for Exact {
+    async fn fetch(&self, key: &[u8]) -> Result<Option<Record>> {
+        let state = self.state();
+        tokio::time::sleep(state.delay).await;
+        match state.is_down {
+            true => Err(Error::Retry("it is down".into())),
+            false => Ok(state.keys.contains(key).then(|| record(key))),
+        }
+    }
+}
+
+/// The record that a domain has for a key.
+pub fn record(key: &[u8]) -> Record {
+    Record::Row(vec![Field { column: "key".into(), value: Value::Bytes(key.to_vec()) }])
 }
 
 pub fn filter(spec: &Spec) -> Arc<Filter> {

@@ -99,6 +99,26 @@ impl Writer {
         Ok(format!("SELECT 1 FROM {} WHERE {} LIMIT 1", self.from, each.join(" OR ")))
     }
 
+    /// Some rows with these columns; where a value is given, only those whose key is that value, for which there is one place.
+    pub(super) fn found(&self, key: Option<&Column>, columns: &[Column], limit: usize) -> Result<String> {
+        let selected: Vec<String> =
+            columns.iter().map(|column| self.selected(column)).collect::<Result<_>>()?;
+        let mut text = format!("SELECT {} FROM {}", selected.join(", "), self.from);
+        if let Some(key) = key {
+            let name = self.name(key)?;
+            match self.dialect {
+                // Text and bytes are never alike there, and a column may hold either.
+                Dialect::Sqlite => text.push_str(&format!(" WHERE {name} IN (?1, CAST(?1 AS BLOB))")),
+                _ => {
+                    let place = self.place(&mut Vec::new(), Bound::Least, 0, key);
+                    text.push_str(&format!(" WHERE {name} = {place}"));
+                }
+            }
+        }
+        text.push_str(&format!(" LIMIT {limit}"));
+        Ok(text)
+    }
+
     /// The rows of a range, in their order: the key's columns and then the others.
     pub(super) fn rows(&self, key: &[Column], others: &[Column], range: Range) -> Result<Statement> {
         let names: Vec<String> = key.iter().map(|column| self.name(column)).collect::<Result<_>>()?;

@@ -75,6 +75,37 @@ enum Cell {
     Blob(Range<usize>),
 }
 
+/// A value of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Datum {
+    /// Nothing.
+    Null,
+    /// A whole number.
+    Int(i64),
+    /// A whole number beyond what the other one can hold.
+    Uint(u64),
+    /// A number.
+    Real(f64),
+    /// Text; other types of a database come as text, too.
+    Text(String),
+    /// Bytes that are no text.
+    Bytes(Vec<u8>),
+}
+
+impl Datum {
+    /// Whether a load would add this key to a filter for it.
+    pub fn is_key(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Null => false,
+            Self::Int(number) => number.to_string().as_bytes() == key,
+            Self::Uint(number) => number.to_string().as_bytes() == key,
+            Self::Real(number) => number.to_string().as_bytes() == key,
+            Self::Text(text) => text.as_bytes() == key,
+            Self::Bytes(bytes) => bytes == key,
+        }
+    }
+}
+
 /// A row: first the columns that order it, then those of the filter's key. Its memory is used for one row after another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row {
@@ -142,6 +173,27 @@ impl Row {
         let cells =
             self.cells.get(..columns).ok_or_else(|| Error::Invalid("a row with too few columns".into()))?;
         cells.iter().map(value).collect()
+    }
+
+    /// All values, for whoever wants the record itself.
+    pub(super) fn data(&self) -> Vec<Datum> {
+        let datum = |cell: &Cell| match cell {
+            Cell::Null => Datum::Null,
+            Cell::Int(number) => Datum::Int(*number),
+            Cell::Uint(number) => Datum::Uint(*number),
+            Cell::Real(number) => Datum::Real(*number),
+            Cell::Blob(range) => Datum::Bytes(self.bytes[range.clone()].to_vec()),
+            Cell::Text(range) => match String::from_utf8(self.bytes[range.clone()].to_vec()) {
+                Ok(text) => Datum::Text(text),
+                Err(error) => Datum::Bytes(error.into_bytes()),
+            },
+        };
+        self.cells.iter().map(datum).collect()
+    }
+
+    /// How many bytes its values have.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len() + self.cells.len() * size_of::<Cell>()
     }
 
     /// Whether both have the same values in the first columns.

@@ -1,0 +1,183 @@
+//! Lookups that end with the record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, timeout_at};
+use umbel_core::engine::Answer;
+
+use crate::answers::{Answers, Origin, Standing};
+use crate::limits::DEADLINE_MAX;
+use crate::source::Record;
+use crate::{Catalog, Domain, Error, Keys, Result};
+
+/// What a lookup with a fetch came to.
+#[derive(Clone, Debug, Default)]
+pub struct Fetched {
+    /// The record and the domain that had it.
+    pub record: Option<(Arc<str>, Arc<Record>)>,
+    /// What is known of every domain that was asked, the likeliest first. A false positive that was found out is `Absent`; a domain that
+    /// could not be reached is `Unknown`. Where the record was found, nobody waited for the others any more.
+    pub standings: Vec<Standing>,
+    /// What was done, in the order in which it ended.
+    pub steps: Vec<Step>,
+}
+
+impl Fetched {
+    /// Whether nobody has the record: certain as of the ages. False as long as one domain is unknown, or might have it and has no source.
+    pub fn is_absent(&self) -> bool {
+        self.record.is_none() && self.standings.iter().all(|standing| standing.answer == Answer::Absent)
+    }
+}
+
+/// A question to a domain, or to its source.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The domain.
+    pub domain: Arc<str>,
+    /// What was asked.
+    pub origin: Origin,
+    /// When it ended, since the lookup began.
+    pub ended: Duration,
+    /// Why it came to nothing.
+    pub failed: Option<Error>,
+}
+
+/// What became of a domain.
+struct Tried {
+    /// Its place among those that were asked.
+    number: usize,
+    answer: Answer,
+    age: Option<Duration>,
+    origin: Origin,
+    record: Option<Record>,
+    steps: Vec<Step>,
+}
+
+/// One fetch, while it lasts.
+struct Attempt<'a> {
+    key: &'a [u8],
+    began: Instant,
+    domains: &'a [Arc<Domain>],
+    answers: Answers,
+    fetched: Fetched,
+}
+
+impl Catalog {
+    /// The record with a key, from whichever domain has it. The local one is asked first; if it does not have it, all others that may,
+    /// at the same time. It ends after `within`, whatever happens.
+    pub async fn fetch(&self, key: impl AsRef<[u8]>, within: Duration) -> Fetched {
+        let (key, within) = (key.as_ref(), within.min(DEADLINE_MAX));
+        let began = Instant::now();
+        let domains = self.in_order();
+        let answers = self.look_in(&domains, &[key]);
+        let mut attempt = Attempt { key, began, domains: &domains, answers, fetched: Fetched::default() };
+        // A local source that hangs must leave time for the others.
+        let local_share = if domains.len() > 1 { within / 2 } else { within };
+        attempt.try_domains(&[0], began + local_share).await;
+        if attempt.fetched.record.is_none() {
+            attempt.look_at_others();
+            let others: Vec<usize> = (1..domains.len()).collect();
+            attempt.try_domains(&others, began + within).await;
+        }
+        attempt.finish()
+    }
+}
+
+impl Attempt<'_> {
+    /// A local domain that might have had the key has kept the others from being asked.
+    fn look_at_others(&mut self) {
+        let (mut keys, mut told) = (Keys::new([self.key]), Vec::new());
+        for (number, domain) in self.domains.iter().enumerate().skip(1) {
+            if self.answers.answer(number, 0).is_none() {
+                domain.look(&mut keys, &mut told);
+                self.answers.row_mut(number).fill(told.first().copied());
+            }
+        }
+    }
+
+    /// Looks into some domains that may have the key, all at the same time, until one has it.
+    async fn try_domains(&mut self, numbers: &[usize], deadline: Instant) {
+        let (key, began, domains) = (self.key, self.began, self.domains);
+        let worth_a_try = numbers.iter().filter_map(|number| {
+            let answer = self.answers.answer(*number, 0)?;
+            let domain = &domains[*number];
+            let can_tell_more = domain.source.is_some() || answer == Answer::Unknown && domain.remote.is_some();
+            (answer != Answer::Absent && can_tell_more)
+                .then(|| try_domain(domain, *number, answer, key, began, deadline))
+        });
+        let mut trying: FuturesUnordered<_> = worth_a_try.collect();
+        while let Some(tried) = trying.next().await {
+            self.answers.settle(tried.number, tried.answer, tried.age, tried.origin);
+            self.fetched.steps.extend(tried.steps);
+            if let Some(record) = tried.record {
+                self.fetched.record = Some((Arc::clone(&domains[tried.number].name), Arc::new(record)));
+                return;
+            }
+        }
+    }
+
+    fn finish(self) -> Fetched {
+        Fetched { standings: self.answers.standings(0), ..self.fetched }
+    }
+}
+
+/// Asks a domain that may have the key for more, until it is known or the time is over.
+async fn try_domain(
+    domain: &Domain,
+    number: usize,
+    answer: Answer,
+    key: &[u8],
+    began: Instant,
+    deadline: Instant,
+) -> Tried {
+    let mut tried =
+        Tried { number, answer, age: domain.age(), origin: Origin::Filter, record: None, steps: Vec::new() };
+    if let Some(remote) = domain.remote.as_ref().filter(|_| answer == Answer::Unknown) {
+        let told = in_time(deadline, remote.ask(&[key])).await;
+        let told = told.and_then(|told| match told.answers[..] {
+            [answer] => Ok((answer, told.age)),
+            _ => Err(Error::Corrupt("answers for other keys than were asked for".into())),
+        });
+        tried.note(domain, Origin::Network, began, told.as_ref().err());
+        if let Ok((answer, age)) = told {
+            (tried.answer, tried.age, tried.origin) = (answer, age, Origin::Network);
+        }
+    }
+    if tried.answer == Answer::Absent {
+        return tried;
+    }
+    let Some(source) = &domain.source else { return tried };
+    let found = in_time(deadline, source.fetch(key)).await;
+    tried.note(domain, Origin::Source, began, found.as_ref().err());
+    tried.origin = Origin::Source;
+    if tried.answer == Answer::Maybe
+        && let Ok(found) = &found
+    {
+        domain.hits.note(found.is_some());
+    }
+    match found {
+        Ok(Some(record)) => (tried.answer, tried.record) = (Answer::Maybe, Some(record)),
+        Ok(None) => tried.answer = Answer::Absent,
+        // The filter's "maybe" is worth little if nobody can look into it: what matters is that the domain cannot be reached.
+        Err(_) => tried.answer = Answer::Unknown,
+    }
+    // A source is the truth itself.
+    if tried.answer != Answer::Unknown {
+        tried.age = Some(Duration::ZERO);
+    }
+    tried
+}
+
+impl Tried {
+    fn note(&mut self, domain: &Domain, origin: Origin, began: Instant, failed: Option<&Error>) {
+        let (domain, ended) = (Arc::clone(&domain.name), began.elapsed());
+        self.steps.push(Step { domain, origin, ended, failed: failed.cloned() });
+    }
+}
+
+async fn in_time<T>(deadline: Instant, asked: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout_at(deadline, asked).await.unwrap_or_else(|_| Err(Error::Retry("no answer in time".into())))
+}
