@@ -17,6 +17,8 @@ pub enum Origin {
     Network,
     /// The source of its records.
     Source,
+    /// What its source said a short time ago.
+    Cache,
 }
 
 /// What is known of a key in one domain.
@@ -61,8 +63,11 @@ pub(crate) fn sort(domains: &mut [Arc<Domain>]) {
 
 impl Answers {
     pub(crate) fn new<'a>(domains: impl Iterator<Item = &'a Arc<Domain>>, keys: usize) -> Self {
-        let column =
-            |domain: &Arc<Domain>| Column { name: Arc::clone(&domain.name), age: domain.age(), origin: Origin::Filter };
+        let column = |domain: &Arc<Domain>| Column {
+            name: Arc::clone(&domain.name),
+            age: domain.age(),
+            origin: Origin::Filter,
+        };
         let domains: Vec<_> = domains.map(column).collect();
         Self { keys, rows: vec![None; keys * domains.len()], domains }
     }
@@ -97,9 +102,9 @@ impl Answers {
     pub(crate) fn tell(&mut self, domain: usize, keys: &[usize], answers: &[Answer], age: Option<Duration>) {
         let row = self.row_mut(domain);
         keys.iter().zip(answers).for_each(|(key, answer)| row[*key] = Some(*answer));
-        let column = &mut self.domains[domain];
         // Where some keys were answered here and others there, the older of both ages is true of all.
-        let is_mixed = keys.len() < self.keys;
+        let is_mixed = row.iter().flatten().count() > keys.len();
+        let column = &mut self.domains[domain];
         column.age = match (column.age, age) {
             (Some(here), Some(there)) if is_mixed => Some(here.max(there)),
             (None, _) if is_mixed => None,
@@ -152,7 +157,8 @@ impl Answers {
         let order = [Answer::Maybe, Answer::Unknown, Answer::Absent];
         order.into_iter().flat_map(move |wanted| {
             let told = self.domains.iter().enumerate();
-            told.filter(move |(domain, _)| self.row(*domain)[key] == Some(wanted)).map(move |(_, column)| (column, wanted))
+            told.filter(move |(domain, _)| self.row(*domain)[key] == Some(wanted))
+                .map(move |(_, column)| (column, wanted))
         })
     }
 }

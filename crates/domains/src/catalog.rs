@@ -10,26 +10,43 @@ use umbel_core::engine::Answer;
 
 use crate::answers::{self, Answers, Standing};
 use crate::limits::{CHUNK_KEYS, DEADLINE_MAX, DOMAINS_MAX};
-use crate::{Domain, Error, Keys, Result};
+use crate::{Counts, Domain, Error, Hot, Keys, Result};
 
 /// The local domain and all others. Lookups wait for no lock, and domains may come and go meanwhile.
 #[derive(Debug)]
 pub struct Catalog {
     local: Arc<Domain>,
     others: ArcSwap<Vec<Arc<Domain>>>,
+    pub(crate) hot: Option<Arc<Hot>>,
+    pub(crate) counts: Option<Arc<Counts>>,
 }
 
 impl Catalog {
     /// A catalog of the local domain alone.
     pub fn new(local: Domain) -> Self {
-        Self { local: Arc::new(local), others: ArcSwap::default() }
+        Self { local: Arc::new(local), others: ArcSwap::default(), hot: None, counts: None }
+    }
+
+    /// Keeps what was fetched for a while.
+    #[must_use]
+    pub fn with_hot(self, hot: Arc<Hot>) -> Self {
+        Self { hot: Some(hot), ..self }
+    }
+
+    /// Counts which keys are fetched.
+    #[must_use]
+    pub fn with_counts(self, counts: Arc<Counts>) -> Self {
+        Self { counts: Some(counts), ..self }
     }
 
     /// Another domain takes part, or is asked in other ways than before.
     pub fn join(&self, domain: Domain) -> Result<()> {
         let domain = Arc::new(domain);
         if domain.name == self.local.name {
-            return Err(Error::Invalid(format!("another domain has the name of the local one, {}", domain.name)));
+            return Err(Error::Invalid(format!(
+                "another domain has the name of the local one, {}",
+                domain.name
+            )));
         }
         let mut is_full = false;
         self.others.rcu(|others| {
@@ -70,7 +87,7 @@ impl Catalog {
 
     /// The same for many keys, which is much faster than one after another.
     pub fn look_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Answers {
-        self.look_in(&self.in_order(), keys)
+        look_in(&self.in_order(), keys)
     }
 
     /// The same, and domains of which memory does not know are asked over the network, for so long at most.
@@ -82,7 +99,7 @@ impl Catalog {
     pub async fn lookup_many<K: AsRef<[u8]>>(&self, keys: &[K], within: Duration) -> Answers {
         let deadline = Instant::now() + within.min(DEADLINE_MAX);
         let domains = self.in_order();
-        let mut answers = self.look_in(&domains, keys);
+        let mut answers = look_in(&domains, keys);
         let asked = domains.iter().enumerate().filter_map(|(number, domain)| {
             let unknown = answers.unknown(number);
             let remote = domain.remote.as_ref().filter(|_| !unknown.is_empty())?;
@@ -107,30 +124,31 @@ impl Catalog {
         answers::sort(&mut domains[1..]);
         domains
     }
+}
 
-    pub(crate) fn look_in<K: AsRef<[u8]>>(&self, domains: &[Arc<Domain>], keys: &[K]) -> Answers {
-        let mut answers = Answers::new(domains.iter(), keys.len());
-        let (mut hashed, mut told, mut left) = (Keys::default(), Vec::new(), Vec::new());
-        for (number, chunk) in keys.chunks(CHUNK_KEYS).enumerate() {
-            let first = number * CHUNK_KEYS;
-            hashed.refill(chunk.iter().map(AsRef::as_ref));
-            left.clear();
-            left.extend(0..chunk.len());
-            for (number, domain) in domains.iter().enumerate() {
-                domain.look(&mut hashed, &mut told);
-                let row = &mut answers.row_mut(number)[first..first + chunk.len()];
-                left.iter().zip(&told).for_each(|(place, answer)| row[*place] = Some(*answer));
-                if number == 0 {
-                    left.retain(|place| row[*place] != Some(Answer::Maybe));
-                    hashed.keep(&left);
-                }
-                if left.is_empty() {
-                    break;
-                }
+/// Asks what is in memory: the first domain for all keys, the others for those that it does not have.
+pub(crate) fn look_in<K: AsRef<[u8]>>(domains: &[Arc<Domain>], keys: &[K]) -> Answers {
+    let mut answers = Answers::new(domains.iter(), keys.len());
+    let (mut hashed, mut told, mut left) = (Keys::default(), Vec::new(), Vec::new());
+    for (number, chunk) in keys.chunks(CHUNK_KEYS).enumerate() {
+        let first = number * CHUNK_KEYS;
+        hashed.refill(chunk.iter().map(AsRef::as_ref));
+        left.clear();
+        left.extend(0..chunk.len());
+        for (number, domain) in domains.iter().enumerate() {
+            domain.look(&mut hashed, &mut told);
+            let row = &mut answers.row_mut(number)[first..first + chunk.len()];
+            left.iter().zip(&told).for_each(|(place, answer)| row[*place] = Some(*answer));
+            if number == 0 {
+                left.retain(|place| row[*place] != Some(Answer::Maybe));
+                hashed.keep(&left);
+            }
+            if left.is_empty() {
+                break;
             }
         }
-        answers
     }
+    answers
 }
 
 fn without(domains: &[Arc<Domain>], name: &str) -> Vec<Arc<Domain>> {

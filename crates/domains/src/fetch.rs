@@ -9,6 +9,8 @@ use tokio::time::{Instant, timeout_at};
 use umbel_core::engine::Answer;
 
 use crate::answers::{Answers, Origin, Standing};
+use crate::catalog::look_in;
+use crate::hot::Entry;
 use crate::limits::DEADLINE_MAX;
 use crate::source::Record;
 use crate::{Catalog, Domain, Error, Keys, Result};
@@ -72,8 +74,19 @@ impl Catalog {
         let (key, within) = (key.as_ref(), within.min(DEADLINE_MAX));
         let began = Instant::now();
         let domains = self.in_order();
-        let answers = self.look_in(&domains, &[key]);
+        let answers = look_in(&domains, &[key]);
         let mut attempt = Attempt { key, began, domains: &domains, answers, fetched: Fetched::default() };
+        if let Some(counts) = &self.counts {
+            counts.note(key);
+        }
+        let ticket = match &self.hot {
+            Some(hot) => match hot.get(key) {
+                Ok(entry) if attempt.agrees_with(&entry) => return attempt.finish_with(&entry),
+                Ok(_) => Some(hot.forget(key)),
+                Err(ticket) => Some(ticket),
+            },
+            None => None,
+        };
         // A local source that hangs must leave time for the others.
         let local_share = if domains.len() > 1 { within / 2 } else { within };
         attempt.try_domains(&[0], began + local_share).await;
@@ -82,7 +95,11 @@ impl Catalog {
             let others: Vec<usize> = (1..domains.len()).collect();
             attempt.try_domains(&others, began + within).await;
         }
-        attempt.finish()
+        let fetched = attempt.finish();
+        if let Some((hot, ticket)) = self.hot.as_ref().zip(ticket) {
+            hot.put(ticket, key, &fetched);
+        }
+        fetched
     }
 }
 
@@ -104,7 +121,8 @@ impl Attempt<'_> {
         let worth_a_try = numbers.iter().filter_map(|number| {
             let answer = self.answers.answer(*number, 0)?;
             let domain = &domains[*number];
-            let can_tell_more = domain.source.is_some() || answer == Answer::Unknown && domain.remote.is_some();
+            let can_tell_more =
+                domain.source.is_some() || answer == Answer::Unknown && domain.remote.is_some();
             (answer != Answer::Absent && can_tell_more)
                 .then(|| try_domain(domain, *number, answer, key, began, deadline))
         });
@@ -117,6 +135,48 @@ impl Attempt<'_> {
                 return;
             }
         }
+    }
+
+    /// Whether what filters say now leaves a kept answer as it is. So a change that has come to a filter here ends it, without anybody
+    /// having to say which key was changed.
+    fn agrees_with(&mut self, entry: &Entry) -> bool {
+        if self.answers.local(0) == Answer::Maybe && entry.is_refuted(&self.domains[0].name) {
+            self.look_at_others();
+        }
+        let mut told = (0..self.domains.len())
+            .map(|number| (&self.domains[number].name, self.answers.answer(number, 0)));
+        match &entry.record {
+            Some((domain, _)) => {
+                let local_agrees = told.next().is_some_and(|(name, answer)| {
+                    name == domain || answer != Some(Answer::Maybe) || entry.is_refuted(name)
+                });
+                let is_there = |number: usize| {
+                    let answer = self.answers.answer(number, 0);
+                    self.domains[number].name == *domain
+                        && answer.is_some_and(|answer| answer != Answer::Absent)
+                };
+                local_agrees && (0..self.domains.len()).any(is_there)
+            }
+            None => told.all(|(name, answer)| match answer {
+                Some(Answer::Absent) => true,
+                Some(Answer::Maybe) => entry.is_refuted(name),
+                Some(Answer::Unknown) | None => false,
+            }),
+        }
+    }
+
+    /// Answers from what was kept.
+    fn finish_with(mut self, entry: &Entry) -> Fetched {
+        for (number, domain) in self.domains.iter().enumerate() {
+            let has_it = entry.record.as_ref().is_some_and(|(name, _)| *name == domain.name);
+            if has_it {
+                self.answers.settle(number, Answer::Maybe, Some(entry.age), Origin::Cache);
+            } else if self.answers.answer(number, 0) == Some(Answer::Maybe) && entry.is_refuted(&domain.name)
+            {
+                self.answers.settle(number, Answer::Absent, Some(entry.age), Origin::Cache);
+            }
+        }
+        Fetched { record: entry.record.clone(), ..self.finish() }
     }
 
     fn finish(self) -> Fetched {

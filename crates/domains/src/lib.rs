@@ -18,6 +18,8 @@
 //! | `catalog.rs`, `answers.rs` | all domains together, and what they say |
 //! | `source.rs`, `source/` | where a domain's records are: SQL, HTTP |
 //! | `fetch.rs` | lookups that end with the record, and find false positives out |
+//! | `hot.rs` | answers that are asked for again and again |
+//! | `counts.rs` | how often keys are asked for, and which most often |
 //! | `limits.rs` | every limit |
 //!
 //! ```
@@ -39,11 +41,13 @@
 
 mod answers;
 mod catalog;
+mod counts;
 mod domain;
 mod error;
 mod fetch;
 mod held;
 mod hits;
+mod hot;
 mod keys;
 pub mod limits;
 mod remote;
@@ -51,10 +55,12 @@ pub mod source;
 
 pub use answers::{Answers, Origin, Standing};
 pub use catalog::Catalog;
+pub use counts::Counts;
 pub use domain::Domain;
 pub use error::{Error, Result};
 pub use fetch::{Fetched, Step};
 pub use held::{EngineFilter, Held};
+pub use hot::{Hot, HotSettings};
 pub use keys::Keys;
 pub use remote::{Remote, ServerFilter, Told};
 pub use source::{Field, Record, Source, Value};

@@ -18,3 +18,11 @@ pub const KEY_BYTES_MAX: usize = 64 << 10;
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 /// Most connections to the database of a domain.
 pub const CONNECTIONS_MAX: usize = 64;
+/// Most keys that are listed as asked for most often.
+pub const TOP_MAX: usize = 10_000;
+/// Longest key in that list; longer ones are counted and not listed.
+pub const TOP_KEY_BYTES_MAX: usize = 1 << 10;
+/// Least and most memory for counts.
+pub const COUNTS_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=1 << 30;
+/// Most counted accesses; then all counts are halved.
+pub const ACCESSES_MAX: u64 = 1 << 31;
