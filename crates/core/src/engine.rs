@@ -271,6 +271,12 @@ impl Engine {
         &self.shared.means.budget
     }
 
+    /// Makes all that was acknowledged durable, also where the log acknowledges before that: for whoever forgets, by it, what could be
+    /// done again.
+    pub async fn sync(&self) -> Result<()> {
+        try_join_all(self.shared.lanes.iter().map(|lane| self.shared.log.sync(lane.partition))).await.map(drop)
+    }
+
     /// Digests of all slots, in order; 0 for those that other nodes host. Nothing is folded while a lane's slots are looked at.
     pub async fn digests(&self) -> Result<Vec<u128>> {
         let mut digests = vec![0; self.shared.maintenance.len()];

@@ -20,6 +20,7 @@
 //! | `fetch.rs` | lookups that end with the record, and find false positives out |
 //! | `hot.rs` | answers that are asked for again and again |
 //! | `counts.rs` | how often keys are asked for, and which most often |
+//! | `changes.rs`, `changes/` | records that are added, changed and erased, and the filter that hears of it once |
 //! | `limits.rs` | every limit |
 //!
 //! ```
@@ -41,6 +42,7 @@
 
 mod answers;
 mod catalog;
+pub mod changes;
 mod counts;
 mod domain;
 mod error;

@@ -26,3 +26,7 @@ pub const TOP_KEY_BYTES_MAX: usize = 1 << 10;
 pub const COUNTS_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=1 << 30;
 /// Most counted accesses; then all counts are halved.
 pub const ACCESSES_MAX: u64 = 1 << 31;
+/// Most changes that a filter is told at once: what one request to a server takes.
+pub const BATCH_CHANGES_MAX: usize = umbel_client::limits::REQUEST_KEYS_MAX;
+/// Most bytes of their keys. A batch ends with the key that reaches it.
+pub const BATCH_BYTES_MAX: usize = 4 << 20;

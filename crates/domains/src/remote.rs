@@ -46,14 +46,19 @@ impl Remote for EngineFilter {
 /// A filter of a server, asked by HTTP.
 #[derive(Debug)]
 pub struct ServerFilter {
-    server: Server,
-    path: String,
+    pub(crate) server: Server,
+    name: String,
 }
 
 impl ServerFilter {
     /// A filter of that name.
     pub fn new(server: Server, filter: &str) -> Self {
-        Self { server, path: Server::path(filter, "check") }
+        Self { server, name: filter.to_owned() }
+    }
+
+    /// The path of something that is done with its keys.
+    pub(crate) fn path(&self, what: &str) -> String {
+        Server::path(&self.name, what)
     }
 }
 
@@ -64,7 +69,7 @@ impl Remote for ServerFilter {
         for keys in keys.chunks(REQUEST_KEYS_MAX) {
             let written: Vec<Value> = keys.iter().map(|key| written(key)).collect();
             let question = json!({ "keys": written, "read": "any" });
-            let reply = self.server.post(&*self.path, &question, DEADLINE_MAX).await?;
+            let reply = self.server.post(self.path("check"), &question, DEADLINE_MAX).await?;
             let told = read(&reply, keys.len())?;
             all.answers.extend(told.answers);
             all.age = all.age.zip(told.age).map(|(one, other)| one.max(other));
@@ -104,7 +109,8 @@ mod tests {
         let reply = json!({ "answers": ["absent", "maybe", "unknown"], "age_ms": 7 });
         let answers = vec![Answer::Absent, Answer::Maybe, Answer::Unknown];
         assert_eq!(read(&reply, 3).unwrap(), Told { answers, age: Some(Duration::from_millis(7)) });
-        let others = [json!({}), json!({ "answers": ["no"] }), json!({ "answers": [true] }), json!([]), json!("x")];
+        let others =
+            [json!({}), json!({ "answers": ["no"] }), json!({ "answers": [true] }), json!([]), json!("x")];
         assert!(others.iter().all(|other| read(other, 1).is_err()) && read(&reply, 2).is_err());
         assert_eq!(read(&json!({ "answers": [] }), 0).unwrap().age, None);
     }
