@@ -21,6 +21,7 @@
 //! | `hot.rs` | answers that are asked for again and again |
 //! | `counts.rs` | how often keys are asked for, and which most often |
 //! | `changes.rs`, `changes/` | records that are added, changed and erased, and the filter that hears of it once |
+//! | `roster.rs`, `roster/` | which domains there are, as the registry has it |
 //! | `limits.rs` | every limit |
 //!
 //! ```
@@ -53,6 +54,7 @@ mod hot;
 mod keys;
 pub mod limits;
 mod remote;
+pub mod roster;
 pub mod source;
 
 pub use answers::{Answers, Origin, Standing};

@@ -30,3 +30,9 @@ pub const ACCESSES_MAX: u64 = 1 << 31;
 pub const BATCH_CHANGES_MAX: usize = umbel_client::limits::REQUEST_KEYS_MAX;
 /// Most bytes of their keys. A batch ends with the key that reaches it.
 pub const BATCH_BYTES_MAX: usize = 4 << 20;
+/// Most filters that a domain publishes.
+pub const PUBLISHED_MAX: usize = 1024;
+/// Largest record of a domain in the registry: far below what registries take.
+pub const ANNOUNCED_BYTES_MAX: usize = 512 << 10;
+/// Longest address of a domain.
+pub const ADDRESS_BYTES_MAX: usize = 300;
