@@ -128,7 +128,7 @@ impl Subject {
             &self.folder.join("said"),
         )?;
         let told = ran.output.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let brought = told.filter_map(|told| told["keys"].as_u64()).last();
+        let brought = told.filter_map(|told| told["keys"].as_u64()).next_back();
         if brought != Some(keys) {
             return Err(format!("umbel {command} brought {brought:?} keys of {keys}: {}", ran.output).into());
         }

@@ -163,7 +163,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut a = Place::open(&arguments.a, name, &limits, outside)?;
     let other = arguments.rename.as_deref().or(name);
     let mut b = Place::open(&arguments.b, other, &limits, |address| Connection::open(address, PATIENCE))?;
-    let source = Files::new(arguments.keys.clone(), Format::Lines)?;
+    let source = Files::new(&arguments.keys, Format::Lines)?;
     let begun = Instant::now();
     let tally = compare(&source, &mut a, &mut b, arguments.json)?;
     if tally.same() + tally.different() == 0 {

@@ -274,7 +274,9 @@ impl Engine {
     /// Makes all that was acknowledged durable, also where the log acknowledges before that: for whoever forgets, by it, what could be
     /// done again.
     pub async fn sync(&self) -> Result<()> {
-        try_join_all(self.shared.lanes.iter().map(|lane| self.shared.log.sync(lane.partition))).await.map(drop)
+        try_join_all(self.shared.lanes.iter().map(|lane| self.shared.log.sync(lane.partition)))
+            .await
+            .map(drop)
     }
 
     /// Digests of all slots, in order; 0 for those that other nodes host. Nothing is folded while a lane's slots are looked at.
@@ -299,7 +301,7 @@ impl Engine {
     }
 
     /// Shows slots that are hosted here, each when its partition of the log was read to its end.
-    async fn with_all_folded(&self, mut look: impl FnMut(&lane::Slot)) -> Result<()> {
+    async fn with_all_folded(&self, mut look: impl FnMut(&Slot)) -> Result<()> {
         for lane in &self.shared.lanes {
             let mut turn = lane.turn.lock().await;
             if turn.slots.is_empty() {

@@ -158,10 +158,10 @@ fn keys_are_noted_as_the_table_has_them() {
     let (numbers, raw) = (Table::new("numbers", "number").unwrap(), Table::new("raw", "key").unwrap());
     outbox
         .change(|transaction| {
-            assert_eq!(numbers.put(transaction, b"007", &[])?, Effect::Added);
-            assert_eq!(numbers.put(transaction, b"7", &[])?, Effect::Changed);
+            assert_eq!(numbers.put(transaction, b"007", &[])?, Added);
+            assert_eq!(numbers.put(transaction, b"7", &[])?, Changed);
             assert!(numbers.erase(transaction, b"07")?);
-            assert_eq!(raw.put(transaction, &[0xff, 0], &[])?, Effect::Added);
+            assert_eq!(raw.put(transaction, &[0xff, 0], &[])?, Added);
             assert!(raw.erase(transaction, &[0xff, 0])? && !raw.erase(transaction, b"' OR 1=1 --")?);
             Ok(())
         })

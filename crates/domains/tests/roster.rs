@@ -216,7 +216,7 @@ async fn a_catalog_follows_the_roster() {
     for event in roster.look().await.unwrap() {
         catalog.follow(&event, open).unwrap();
     }
-    let others = || catalog.others().iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    let others = || catalog.others().iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(others(), ["north", "south"]);
     clock.advance(LEASE);
     north.leave().await.unwrap();

@@ -128,7 +128,7 @@ struct Piece {
 
 impl Files {
     /// Files by their paths or by patterns such as `logs/*.gz`; or `-`, alone; or `s3://bucket/folder`, which may be a pattern too.
-    pub fn new(patterns: Vec<String>, format: Format) -> Result<Self> {
+    pub fn new(patterns: &[String], format: Format) -> Result<Self> {
         if patterns.is_empty() || (patterns.len() > 1 && patterns.iter().any(|pattern| pattern == STDIN)) {
             return Err(Error::Invalid("files are named, or standard input (-), alone".into()));
         }
@@ -139,7 +139,7 @@ impl Files {
         if is_parquet && cfg!(not(feature = "parquet")) {
             return Err(Error::Invalid("this build lacks Parquet; rebuild with --features parquet".into()));
         }
-        let place = Place::of(&patterns)?;
+        let place = Place::of(patterns)?;
         Ok(Self { names: place.names(), place, format })
     }
 

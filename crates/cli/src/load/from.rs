@@ -78,7 +78,7 @@ impl Place {
                 Ok(engines::open_kafka(address, Messages { part, field })?)
             }
             ([address], None) if sql::is_address(address) => Ok(Box::new(self.database(address)?)),
-            _ => Ok(Box::new(Files::new(self.source.clone(), self.file_format()?)?)),
+            _ => Ok(Box::new(Files::new(&self.source, self.file_format()?)?)),
         }
     }
 

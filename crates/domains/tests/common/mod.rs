@@ -11,7 +11,7 @@ use umbel_filter::{Filter, Limits, Spec};
 
 /// What a domain is made to do.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     pub keys: BTreeSet<Vec<u8>>,
     pub age: Option<Duration>,
     /// It does not answer at all.
@@ -22,23 +22,23 @@ pub struct State {
 
 /// A domain without false positives, here and there.
 #[derive(Clone, Debug, Default)]
-pub struct Exact(pub Arc<Mutex<State>>);
+pub(crate) struct Exact(pub(crate) Arc<Mutex<State>>);
 
 impl Exact {
-    pub fn of(keys: &[&str]) -> Self {
+    pub(crate) fn of(keys: &[&str]) -> Self {
         let keys = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
         Self(Arc::new(Mutex::new(State { keys, age: Some(Duration::ZERO), ..State::default() })))
     }
 
-    pub fn set(&self, change: impl FnOnce(&mut State)) {
+    pub(crate) fn set(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.0.lock().unwrap());
     }
 
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         self.0.lock().unwrap().clone()
     }
 
-    pub fn arc(&self) -> Arc<Self> {
+    pub(crate) fn arc(&self) -> Arc<Self> {
         Arc::new(self.clone())
     }
 }
@@ -90,10 +90,10 @@ impl Source for Exact {
 }
 
 /// The record that a domain has for a key.
-pub fn record(key: &[u8]) -> Record {
+pub(crate) fn record(key: &[u8]) -> Record {
     Record::Row(vec![Field { column: "key".into(), value: Value::Bytes(key.to_vec()) }])
 }
 
-pub fn filter(spec: &Spec) -> Arc<Filter> {
+pub(crate) fn filter(spec: &Spec) -> Arc<Filter> {
     Arc::new(Filter::new(spec, &Limits::default()).unwrap())
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::BorrowedMessage;
+use rdkafka::metadata::{MetadataPartition, MetadataTopic};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Message, Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
@@ -66,7 +67,7 @@ impl Topic {
         let metadata = metadata.map_err(|error| self.wrong(&error))?;
         let topic = metadata.topics().first();
         let found: Vec<i32> =
-            topic.into_iter().flat_map(|topic| topic.partitions()).map(|partition| partition.id()).collect();
+            topic.into_iter().flat_map(MetadataTopic::partitions).map(MetadataPartition::id).collect();
         if found.is_empty() {
             return Err(Error::Invalid(format!("{}: there is no topic {:?}", self.url, self.topic)));
         }

@@ -114,7 +114,7 @@ fn every_format_gives_every_key_however_it_is_packed_and_wherever_it_goes_on() {
     for (number, (text, format)) in formats.into_iter().enumerate() {
         for (packing, pack) in [("plain", plain as fn(&[u8]) -> Vec<u8>), ("gz", gzip), ("zst", zstandard)] {
             let path = folder.write(&format!("{number}.{packing}"), &pack(text.as_bytes()));
-            let source = Files::new(vec![path], format.clone()).unwrap();
+            let source = Files::new(&[path], format.clone()).unwrap();
             assert_eq!(read(&source, 1).unwrap(), (keys.clone(), 0), "{format:?} {packing}");
             assert_eq!(read_resumed(&source, 1), keys, "{format:?} {packing}");
         }
@@ -125,7 +125,7 @@ fn every_format_gives_every_key_however_it_is_packed_and_wherever_it_goes_on() {
 fn a_large_file_is_cut_and_no_line_is_lost_or_doubled() {
     let (folder, keys) = (Folder::new("cut"), keys(900_000, 2));
     let path = folder.write("keys.txt", keys.join("\r\n").as_bytes());
-    let source = Files::new(vec![path], Format::Lines).unwrap();
+    let source = Files::new(&[path], Format::Lines).unwrap();
     let parts = source.parts(4).unwrap();
     assert!(parts.len() > 2, "{} parts", parts.len());
     assert_eq!(parts.iter().map(|part| part.bytes.unwrap()).sum::<u64>(), {
@@ -159,17 +159,17 @@ fn wherever_a_file_is_cut_every_line_is_in_one_piece() {
 fn rows_without_a_key_are_counted() {
     let folder = Folder::new("nulls");
     let lines = folder.write("a.txt", b"\na\n\r\n\nb\n");
-    let found = read(&Files::new(vec![lines], Format::Lines).unwrap(), 1).unwrap();
+    let found = read(&Files::new(&[lines], Format::Lines).unwrap(), 1).unwrap();
     assert_eq!(found, (vec!["a".to_owned(), "b".to_owned()], 3));
     let json = folder.write("a.json", b"{\"k\": 1}\n\n{\"k\": null}\n{}\n{\"k\": \"x\"}");
-    let found = read(&Files::new(vec![json], Format::json("k").unwrap()).unwrap(), 1).unwrap();
+    let found = read(&Files::new(&[json], Format::json("k").unwrap()).unwrap(), 1).unwrap();
     assert_eq!(found, (vec!["1".to_owned(), "x".to_owned()], 2));
     let csv = folder.write("a.csv", b"\xef\xbb\xbfa,b\n1,2\n,3\n4\n5,6,7\n");
     let both = Format::csv(csv_of(&["a", "b"])).unwrap();
-    let found = read(&Files::new(vec![csv.clone()], both).unwrap(), 1).unwrap();
+    let found = read(&Files::new(std::slice::from_ref(&csv), both).unwrap(), 1).unwrap();
     assert_eq!(found, (vec!["1:2".to_owned(), "5:6".to_owned()], 2));
     let numbers = Csv { has_header: false, ..csv_of(&["2"]) };
-    let found = read(&Files::new(vec![csv], Format::csv(numbers).unwrap()).unwrap(), 1).unwrap();
+    let found = read(&Files::new(&[csv], Format::csv(numbers).unwrap()).unwrap(), 1).unwrap();
     assert_eq!(found, (vec!["b".to_owned(), "2".to_owned(), "3".to_owned(), "6".to_owned()], 1));
 }
 
@@ -182,13 +182,13 @@ fn patterns_find_files_once_and_in_order() {
     fs::create_dir_all(folder.0.join("d.log")).unwrap();
     let path = |name: &str| folder.0.join(name).to_str().unwrap().to_owned();
     let found = |patterns: &[&str]| {
-        let patterns = patterns.iter().map(|pattern| path(pattern)).collect();
-        read(&Files::new(patterns, Format::Lines)?, 1).map(|(keys, _)| keys.join(" "))
+        let patterns = patterns.iter().map(|pattern| path(pattern)).collect::<Vec<_>>();
+        read(&Files::new(&patterns, Format::Lines)?, 1).map(|(keys, _)| keys.join(" "))
     };
     assert_eq!(found(&["c.txt", "*.log", "a.log"]).unwrap(), "c.txt a.log b.log");
     assert!(message(found(&["*.log", "*.none"])).contains("*.none"));
-    assert!(Files::new(vec![], Format::Lines).is_err());
-    assert!(Files::new(vec!["a".into(), STDIN.into()], Format::Lines).is_err());
+    assert!(Files::new(&[], Format::Lines).is_err());
+    assert!(Files::new(&["a".into(), STDIN.into()], Format::Lines).is_err());
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn what_is_wrong_is_said_with_its_place() {
     let folder = Folder::new("wrong");
     let check = |name: &str, bytes: &[u8], format: Format, words: &[&str]| {
         let path = folder.write(name, bytes);
-        let said = message(Files::new(vec![path], format).and_then(|source| read(&source, 1)));
+        let said = message(Files::new(&[path], format).and_then(|source| read(&source, 1)));
         assert!(words.iter().all(|word| said.contains(word)), "{said}");
         assert!(said.contains(name), "{said}");
     };
@@ -221,7 +221,7 @@ fn what_is_wrong_is_said_with_its_place() {
 fn bookmarks_are_refused_by_files_that_were_changed() {
     let folder = Folder::new("changed");
     let path = folder.write("keys", b"a\nb\nc\n");
-    let source = Files::new(vec![path.clone()], Format::Lines).unwrap();
+    let source = Files::new(std::slice::from_ref(&path), Format::Lines).unwrap();
     let part = source.parts(1).unwrap().remove(0);
     let after = Bookmark::new("2").unwrap();
     let next = |after: &Bookmark| {

@@ -36,7 +36,7 @@ impl Place {
     }
 
     fn files(&self, name: &str, format: Format) -> umbel_load::Result<Files> {
-        Files::new(vec![format!("{}/{name}?{}", self.address, self.parameters)], format)
+        Files::new(&[format!("{}/{name}?{}", self.address, self.parameters)], format)
     }
 }
 
@@ -113,10 +113,10 @@ fn what_cannot_be_read(place: &Place) {
     place.put("logs/a.txt", b"another one".to_vec());
     assert!(matches!(source.open(part, None), Err(Error::Corrupt(_))));
     let address = format!("{}?{}", place.address, place.parameters);
-    let two = Files::new(vec![address.clone(), address], Format::Lines);
+    let two = Files::new(&[address.clone(), address], Format::Lines);
     assert!(said(two).contains("one address"));
     let away = "s3://bucket/x?region=us-east-1&endpoint=http://127.0.0.1:1&timeout_ms=1000";
-    let away = Files::new(vec![away.into()], Format::Lines).unwrap();
+    let away = Files::new(&[away.into()], Format::Lines).unwrap();
     assert!(matches!(away.parts(1), Err(Error::Retry(_))));
 }
 

@@ -74,7 +74,7 @@ fn every_row_is_read_wherever_it_goes_on() {
     let rows = groups.iter().sum::<usize>();
     let source = |column: &str| {
         let format = Format::Parquet { column: column.to_owned() };
-        Files::new(vec![path.to_str().unwrap().to_owned()], format).unwrap()
+        Files::new(&[path.to_str().unwrap().to_owned()], format).unwrap()
     };
     for (wanted, is_resumed) in [(1, false), (1, true), (3, true), (9, false)] {
         let (keys, nulls) = read(&source("url"), wanted, is_resumed);
