@@ -372,6 +372,8 @@ async fn many_threads_on_colliding_keys_end_exact() {
             |handle: &Handle| strangers.iter().filter(|key| handle.contains(**key) == Answer::Maybe).count();
         assert_eq!(said(&filter), said(&fresh));
         assert!(strangers.iter().all(|key| filter.contains(*key) == fresh.contains(*key)));
-        assert!(said(&fresh) > 0, "keys should collide here");
+        // With a shard in every slot, each of them is too large for so few keys.
+        let is_crowded = matches!(sharding, Sharding::Whole);
+        assert!(said(&fresh) > 0 || !is_crowded, "keys should collide here");
     }
 }
