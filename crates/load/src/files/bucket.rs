@@ -126,9 +126,12 @@ impl Bucket {
     }
 }
 
+/// The same of an object that was found in a list and of one that was asked for: lists may know more of a second, and of marks without
+/// their quotes.
 fn identity(meta: &ObjectMeta) -> Identity {
-    let modified = u64::try_from(meta.last_modified.timestamp_millis()).unwrap_or(0);
-    Identity::of_object(meta.size, meta.e_tag.as_deref().unwrap_or_default(), modified)
+    let modified = u64::try_from(meta.last_modified.timestamp()).unwrap_or(0);
+    let mark = meta.e_tag.as_deref().unwrap_or_default().trim_matches('"');
+    Identity::of_object(meta.size, mark, modified.saturating_mul(1000))
 }
 
 /// An object that is read like a file.
