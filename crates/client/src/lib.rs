@@ -67,6 +67,7 @@ mod steady;
 mod store;
 mod strategy;
 mod tls;
+mod trust;
 mod view;
 mod web;
 mod writer;
@@ -81,5 +82,6 @@ pub use replica::Replica;
 #[cfg(feature = "router")]
 pub use router::Router;
 pub use status::Status;
+pub use trust::Trust;
 pub use umbel_core::engine::{Answer, Token};
 pub use web::{Body, Web};

@@ -35,8 +35,9 @@ impl Steady {
         nanoseconds(self.clock.now())
     }
 
-    fn note(&self) {
-        // Whoever is at it already notes about the same.
+    fn note(&self, now: u64) {
+        // In any case: whoever is at it already may have read the clock long ago, and been held up since.
+        self.latest.fetch_max(now, Ordering::SeqCst);
         if let Ok(mut noted) = self.noted.try_lock() {
             *noted = Instant::now();
             self.latest.fetch_max(self.read(), Ordering::SeqCst);
@@ -46,10 +47,16 @@ impl Steady {
     /// Whoever reads a time and is held up finds a later one noted; so the clock is read again before it is believed to have gone back.
     fn mend(&self) {
         let mut noted = lock(&self.noted);
-        let (now, latest) = (self.read(), self.latest.load(Ordering::SeqCst));
+        let (now, mut latest) = (self.read(), self.latest.load(Ordering::SeqCst));
         if now < latest {
             self.ahead.fetch_add(latest - now + nanoseconds(noted.elapsed()), Ordering::SeqCst);
-            self.latest.store(now, Ordering::SeqCst);
+            // A later time may have been noted meanwhile, and somebody was told it.
+            while let Err(later) =
+                self.latest.compare_exchange(latest, now, Ordering::SeqCst, Ordering::SeqCst)
+            {
+                self.ahead.fetch_add(later.saturating_sub(latest), Ordering::SeqCst);
+                latest = later;
+            }
             *noted = Instant::now();
         }
     }
@@ -69,7 +76,7 @@ impl Clock for Steady {
                 continue;
             }
             if now - latest >= NOTED_EVERY_NS {
-                self.note();
+                self.note(now);
             }
             // The two belong together only if nobody mended in between.
             if self.ahead.load(Ordering::SeqCst) == ahead {
