@@ -8,6 +8,7 @@
 //! | `sql/split.rs` | where a table may be cut |
 //! | `sql/source.rs` | the source: parts, cursors |
 //! | `sql/record.rs`, `marks.rs` | one record by its key, for whoever looks a key up |
+//! | `sql/trust.rs`, `postgres_tls.rs` | connections that are encrypted |
 //! | `sql/sqlite.rs`, `postgres.rs`, `mysql.rs` | one for each database: rows and catalogs |
 
 mod key;
@@ -16,12 +17,16 @@ mod marks;
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_tls;
 mod record;
 mod source;
 mod split;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod trust;
 mod value;
 
 use umbel_core::url::Url;

@@ -9,7 +9,7 @@ mod services;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use umbel_load::sql::{Asked, Relation, SqlSource};
+use umbel_load::sql::{Asked, Datum, Records, Relation, SqlSource, Wanted};
 use umbel_load::{Batch, Bookmark, Error, Result, Source};
 
 use common::{said, sorted, texts};
@@ -231,7 +231,63 @@ fn what_cannot_be_read(place: &mut dyn Place) {
     }
 }
 
+/// One record by its key, as lookups across domains fetch it.
+fn records_by_their_keys(place: &mut dyn Place) {
+    let text = place.text_type();
+    place.run(&format!("CREATE TABLE shelf (number {text} NOT NULL PRIMARY KEY, id BIGINT NOT NULL UNIQUE, title {text}, pages BIGINT)"));
+    insert(
+        place,
+        "shelf",
+        &[
+            "('a-1', 7, 'One', 100)".into(),
+            "('it''s', -8, NULL, 200)".into(),
+            "('é', 9, 'Three', NULL)".into(),
+        ],
+    );
+    let row = |key: &str, columns: &[&str]| Wanted::Row {
+        table: Relation::table("shelf"),
+        key: key.into(),
+        columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let open = |wanted| Records::new(&place.address(), wanted).unwrap().open().unwrap();
+    let fields = |fields: &[(&str, Datum)]| {
+        Some(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<Vec<_>>())
+    };
+    let mut by_number = open(row("number", &["title", "pages"]));
+    // PostgreSQL gives numbers as text.
+    let mut find = |key: &[u8]| {
+        let as_text = |datum| match datum {
+            Datum::Int(number) => Datum::Text(number.to_string()),
+            other => other,
+        };
+        let found = by_number.find(key).unwrap();
+        found.map(|fields| fields.into_iter().map(|(name, datum)| (name, as_text(datum))).collect::<Vec<_>>())
+    };
+    let text = |text: &str| Datum::Text(text.into());
+    let one = fields(&[("title", text("One")), ("pages", text("100"))]);
+    assert_eq!(find(b"a-1"), one);
+    assert_eq!(find(b"it's"), fields(&[("title", Datum::Null), ("pages", text("200"))]));
+    assert_eq!(find("é".as_bytes()), fields(&[("title", text("Three")), ("pages", Datum::Null)]));
+    // What only looks like a key, or like a statement, finds nothing; and the connection goes on.
+    for other in [&b"A-1"[..], b"a-1 ", b"' OR '1'='1", b"'; DROP TABLE shelf; --", b"", b"%"] {
+        assert_eq!(find(other), None, "{other:?}");
+    }
+    assert_eq!(find(b"a-1"), one);
+    let mut by_id = open(row("id", &["title"]));
+    assert_eq!(by_id.find(b"7").unwrap(), fields(&[("title", Datum::Text("One".into()))]));
+    assert_eq!(by_id.find(b"-8").unwrap(), fields(&[("title", Datum::Null)]));
+    assert_eq!(by_id.find(b"07").unwrap(), None);
+    let query = "SELECT title, number FROM shelf WHERE number = :key OR title = :key";
+    let mut by_query = open(Wanted::Query { text: query.into(), key: Some("number".into()) });
+    let both = fields(&[("title", Datum::Text("One".into())), ("number", Datum::Text("a-1".into()))]);
+    assert_eq!(by_query.find(b"a-1").unwrap(), both);
+    assert_eq!(by_query.find(b"One").unwrap(), None, "a row with another key");
+    let lost = Wanted::Query { text: "SELECT * FROM nowhere WHERE a = :key".into(), key: None };
+    assert!(Records::new(&place.address(), lost).unwrap().open().is_err());
+}
+
 fn all(place: &mut dyn Place) {
+    records_by_their_keys(place);
     numbers_with_gaps(place);
     keys_of_several_columns(place);
     text_keys(place);
@@ -323,7 +379,7 @@ mod on_postgres {
             &service,
             "keys",
             "tables are read",
-            "numbers, texts, pairs, identifiers and times as keys; queries; rows that come meanwhile",
+            "numbers, texts, pairs, identifiers and times as keys; queries; rows that come meanwhile; records by their keys",
         );
     }
 }
@@ -400,7 +456,7 @@ mod on_mariadb {
             &service,
             "keys",
             "tables are read",
-            "numbers, texts, pairs, times, decimals, bytes and identifiers as keys; queries; rows that come meanwhile",
+            "numbers, texts, pairs, times, decimals, bytes and identifiers as keys; queries; rows that come meanwhile; records by their keys",
         );
     }
 }

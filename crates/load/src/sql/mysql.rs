@@ -9,7 +9,7 @@ use mysql::{Conn, Opts, OptsBuilder, Params};
 use super::key::{Keys, UniqueKey};
 use super::statement::{Column, Dialect};
 use super::value::{Row, Value};
-use super::{Connect, Database};
+use super::{Connect, Database, trust};
 use crate::{Error, Result};
 
 /// How long a connection may take to come about.
@@ -26,6 +26,10 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(address: &str) -> Result<Self> {
+        let (address, trust) = trust::split(address)?;
+        if trust.is_some() {
+            return Err(Error::Invalid("TLS is not spoken to MySQL and MariaDB".into()));
+        }
         let rest = address.split_once("://").map_or("", |(_, rest)| rest);
         let wrong = |error| Error::Invalid(format!("an address of MySQL: {error}"));
         let options = Opts::from_url(&format!("mysql://{rest}")).map_err(wrong)?;

@@ -3,14 +3,17 @@
 
 use std::time::Duration;
 
+use postgres::config::SslMode;
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::{ToSql, Type};
 use postgres::{Client, Config, NoTls};
+use umbel_client::Trust;
 
 use super::key::{Keys, UniqueKey};
+use super::postgres_tls::Tls;
 use super::statement::{Column, Dialect, quoted};
 use super::value::{Row, Value};
-use super::{Connect, Database};
+use super::{Connect, Database, trust};
 use crate::{Error, Result};
 
 /// How long a connection may take to come about.
@@ -21,10 +24,13 @@ const SETUP: &str = "SET default_transaction_read_only = on; SET datestyle = 'IS
 /// A server.
 pub(super) struct Server {
     config: Config,
+    /// How to speak to it, if it is to be encrypted.
+    tls: Option<Tls>,
 }
 
 impl Server {
     pub(super) fn new(address: &str) -> Result<Self> {
+        let (address, trust) = trust::split(address)?;
         // What is wrong is said without the address, which may hold a password.
         let mut config: Config =
             address.parse().map_err(|error| Error::Invalid(format!("an address of PostgreSQL: {error}")))?;
@@ -32,7 +38,16 @@ impl Server {
         if let (None, Ok(password)) = (config.get_password(), std::env::var("PGPASSWORD")) {
             config.password(password);
         }
-        Ok(Self { config })
+        let is_asked = trust.is_some() || config.get_ssl_mode() == SslMode::Require;
+        let tls = match (trust, is_asked) {
+            (Some(trust), _) => Some(trust),
+            (None, true) => Some(Trust::default()),
+            (None, false) => None,
+        };
+        let tls = tls.map(|trust| trust.config().map(Tls)).transpose();
+        let tls = tls.map_err(|error| Error::Invalid(format!("PostgreSQL: {error}")))?;
+        config.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
+        Ok(Self { config, tls })
     }
 }
 
@@ -43,7 +58,11 @@ impl Connect for Server {
             config.connect_timeout(CONNECT);
         }
         config.application_name("umbel load");
-        let mut client = config.connect(NoTls).map_err(|error| wrong(&error))?;
+        let client = match &self.tls {
+            Some(tls) => config.connect(tls.clone()),
+            None => config.connect(NoTls),
+        };
+        let mut client = client.map_err(|error| wrong(&error))?;
         client.batch_execute(SETUP).map_err(|error| wrong(&error))?;
         Ok(Box::new(Open { client }))
     }
@@ -60,8 +79,9 @@ fn wrong(error: &postgres::Error) -> Error {
         if let Some(cause) = std::error::Error::source(error) {
             why = format!("{why}: {cause}");
         }
-        let is_io =
-            std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<std::io::Error>);
+        // A certificate that is not to be trusted will not be later.
+        let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+        let is_io = cause.is_some_and(|cause| cause.kind() != std::io::ErrorKind::InvalidData);
         let message = format!("PostgreSQL: {why}");
         return if error.is_closed() || is_io { Error::Retry(message) } else { Error::Invalid(message) };
     };
