@@ -82,8 +82,8 @@ impl Log for Anywhere<dyn Log> {
         self.plane.is_exclusive()
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
-        self.within(self.plane.append(partition, entries)).await
+    async fn append_after(&self, partition: u32, entries: Vec<Bytes>, read: Position) -> Result<Appended> {
+        self.within(self.plane.append_after(partition, entries, read)).await
     }
 
     async fn sync(&self, partition: u32) -> Result<()> {

@@ -22,7 +22,7 @@ use umbel_core::log::{Appended, Bounds, Log, Record, check_entries};
 use umbel_core::{Error, Position, Result};
 
 use crate::access::{Access, Convention};
-use crate::pack::{self, pack, unpack};
+use crate::pack::{self, Sent, pack, unpack};
 use crate::{About, Durability, Opened, Url};
 
 const PARTITIONS: u32 = 16;
@@ -452,7 +452,7 @@ impl Log for KafkaLog {
         self.partitions
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
+    async fn append_after(&self, partition: u32, entries: Vec<Bytes>, read: Position) -> Result<Appended> {
         self.check(partition)?;
         check_entries(&entries)?;
         let doing = "cannot append";
@@ -472,9 +472,9 @@ impl Log for KafkaLog {
         for (count, delivered) in sent {
             let delivered = delivered.await.map_err(|_| Error::Retry(format!("{doing}: it was given up")))?;
             let delivered = delivered.map_err(|(error, _)| failed(doing, &error))?;
-            messages.push((delivered.offset as u64 + 1, count));
+            messages.push(Sent::among_entries(delivered.offset as u64 + 1, count));
         }
-        Ok(pack::appended(&messages))
+        Ok(pack::appended(&messages, read))
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {

@@ -20,7 +20,7 @@ use umbel_core::log::{Appended, Bounds, Log, Record, check_entries};
 use umbel_core::{Error, Position, Result};
 
 use crate::access::{Access, Convention};
-use crate::pack::{self, pack, unpack};
+use crate::pack::{self, Sent, pack, unpack};
 use crate::{About, Durability, Opened, Url};
 
 /// What NATS's own command is told by.
@@ -270,7 +270,7 @@ impl Log for NatsLog {
         self.partitions.len() as u32
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
+    async fn append_after(&self, partition: u32, entries: Vec<Bytes>, read: Position) -> Result<Appended> {
         let place = self.partition(partition)?;
         check_entries(&entries)?;
         let failed = |error: &dyn fmt::Display| Error::Retry(format!("cannot append: {error}"));
@@ -293,9 +293,9 @@ impl Log for NatsLog {
         let mut messages = Vec::with_capacity(sent.len());
         for (count, acknowledged) in sent {
             let acknowledged = acknowledged.await.map_err(|error| failed(&error))?;
-            messages.push((acknowledged.sequence, count));
+            messages.push(Sent::among_entries(acknowledged.sequence, count));
         }
-        Ok(pack::appended(&messages))
+        Ok(pack::appended(&messages, read))
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {

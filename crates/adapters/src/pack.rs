@@ -80,13 +80,33 @@ pub(crate) fn positions(message: u64, count: u32) -> impl Iterator<Item = Positi
     (1..=count).map(move |number| place(message, if number == count { LAST } else { number }))
 }
 
-/// Where the entries of messages stand that were appended one after another, by the numbers of the messages and their counts.
-pub(crate) fn appended(messages: &[(u64, u32)]) -> Appended {
-    let is_unbroken = messages.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0);
-    let first = messages.first().filter(|_| is_unbroken);
-    Appended {
-        behind: first.map(|(number, _)| behind(number.saturating_sub(1))),
-        positions: messages.iter().flat_map(|(number, count)| positions(*number, *count)).collect(),
+/// Where the entries of messages stand that were appended one after another by one who had read up to `read`: the numbers of the
+/// messages and their counts, each with the number of the last message before it that has entries, if that is known.
+pub(crate) fn appended(messages: &[Sent], read: Position) -> Appended {
+    let mut known = read;
+    let is_next = messages.iter().all(|sent| {
+        let is_next = sent.before.is_some_and(|before| behind(before) == known);
+        known = behind(sent.number);
+        is_next
+    });
+    let positions = messages.iter().flat_map(|sent| positions(sent.number, sent.count)).collect();
+    Appended { positions, is_next }
+}
+
+/// A message that was appended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) number: u64,
+    /// Entries in it.
+    pub(crate) count: u32,
+    /// The number of the last message before it that has entries; 0 if there is none, nothing if nobody knows.
+    pub(crate) before: Option<u64>,
+}
+
+impl Sent {
+    /// One of a log in which all messages have entries.
+    pub(crate) fn among_entries(number: u64, count: u32) -> Self {
+        Self { number, count, before: number.checked_sub(1) }
     }
 }
 
@@ -149,11 +169,25 @@ mod tests {
         let whole: Vec<_> = all.iter().map(|position| whole_message(*position)).collect();
         assert_eq!(whole, [0, 0, 1, 2, 2, 3]);
         assert_eq!((behind(0), behind(2)), (Position::START, all[3]));
-        let told = appended(&[(2, 1), (3, 2)]);
-        assert_eq!(told, Appended { behind: Some(all[2]), positions: all[3..].to_vec() });
-        assert_eq!(appended(&[(1, 1)]).behind, Some(Position::START));
-        assert_eq!(appended(&[(2, 1), (4, 2)]).behind, None, "somebody was in between");
-        assert_eq!(appended(&[]), Appended::default());
         assert_eq!(whole_message(Position::START), 0);
+    }
+
+    #[test]
+    fn whoever_missed_nothing_is_told_so() {
+        let sent = Sent::among_entries;
+        let all: Vec<_> = positions(2, 1).chain(positions(3, 2)).collect();
+        let told = appended(&[sent(2, 1), sent(3, 2)], behind(1));
+        assert_eq!(told, Appended { positions: all, is_next: true });
+        assert!(appended(&[sent(1, 1)], Position::START).is_next);
+        let first_of_many = positions(1, 2).next().unwrap();
+        for read in [Position::START, first_of_many, behind(2)] {
+            assert!(!appended(&[sent(2, 1)], read).is_next, "{read}");
+        }
+        assert!(!appended(&[sent(2, 1), sent(4, 2)], behind(1)).is_next, "somebody was in between");
+        // Messages without entries are nothing that one would miss.
+        let marked =
+            [Sent { number: 5, count: 1, before: Some(2) }, Sent { number: 7, count: 1, before: Some(5) }];
+        assert!(appended(&marked, behind(2)).is_next);
+        assert!(!appended(&[Sent { number: 5, count: 1, before: None }], behind(4)).is_next);
     }
 }

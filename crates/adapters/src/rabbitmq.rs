@@ -25,9 +25,9 @@ use umbel_core::log::{Appended, Bounds, Log, Record, check_entries};
 use umbel_core::{Error, Position, Result};
 
 use crate::access::{Access, Convention, Tls};
-use crate::pack::{self, pack, unpack};
+use crate::pack::{self, Sent, pack, unpack};
 use crate::{About, Durability, Opened, Url};
-use follower::{Follower, From, Kind, consume, failed, place_of};
+use follower::{Follower, From, Kind, Place, consume, failed, place_of};
 
 const PARTITIONS: u32 = 16;
 /// What AMQP calls it: PRECONDITION_FAILED, NOT_IMPLEMENTED, INTERNAL_ERROR.
@@ -120,7 +120,8 @@ impl RabbitLog {
         let queue = format!("{}.partitions", self.name);
         let mut said = self.read_queue(&queue, Position::START, 1).await?;
         if said.is_empty() {
-            self.append_queue(&queue, vec![Bytes::copy_from_slice(&wanted.to_le_bytes())]).await?;
+            let number = Bytes::copy_from_slice(&wanted.to_le_bytes());
+            self.append_queue(&queue, vec![number], Position::START).await?;
             said = self.read_queue(&queue, Position::START, 1).await?;
         }
         let first = said.first().and_then(|record| record.entry.first_chunk());
@@ -209,18 +210,19 @@ impl RabbitLog {
         outcome
     }
 
-    async fn append_queue(&self, queue: &str, entries: Vec<Bytes>) -> Result<Vec<Position>> {
+    async fn append_queue(&self, queue: &str, entries: Vec<Bytes>, read: Position) -> Result<Appended> {
         self.with(queue, async |_, follower| {
             let mut sent = Vec::new();
             for message in pack(&entries, ENTRY_BYTES_MAX) {
                 let kind = if message.is_many { Kind::Many } else { Kind::One };
                 sent.push((message.count, follower.publish(kind, &message.payload).await?));
             }
-            let mut positions = Vec::with_capacity(entries.len());
+            let mut messages = Vec::with_capacity(sent.len());
             for (count, published) in sent {
-                positions.extend(pack::positions(published.place().await?, count));
+                let Place { number, before } = published.place().await?;
+                messages.push(Sent { number, count, before });
             }
-            Ok(positions)
+            Ok(pack::appended(&messages, read))
         })
         .await
     }
@@ -300,14 +302,13 @@ impl Log for RabbitLog {
         self.partitions
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
+    async fn append_after(&self, partition: u32, entries: Vec<Bytes>, read: Position) -> Result<Appended> {
         let queue = self.queue(partition)?;
         check_entries(&entries)?;
         if entries.is_empty() {
             return Ok(Appended::default());
         }
-        // Marks of readers stand between entries.
-        Ok(Appended { behind: None, positions: self.append_queue(&queue, entries).await? })
+        self.append_queue(&queue, entries, read).await
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {

@@ -142,7 +142,9 @@ async fn contract(service: &Service) {
     let called = Arc::clone(&log);
     elsewhere(async move {
         let before = called.bounds(1).await.unwrap().tail;
-        let appended = called.append(1, vec![Bytes::from_static(b"elsewhere")]).await.unwrap();
+        let entry = vec![Bytes::from_static(b"elsewhere")];
+        let appended = called.append_after(1, entry, before).await.unwrap();
+        assert!(appended.is_next, "nothing was missed, and every engine can tell");
         let read = called.read(1, before, 1 << 16).await.unwrap();
         assert_eq!(
             (read.len(), read[0].position, &*read[0].entry),

@@ -16,7 +16,9 @@ const VERSION: u8 = 2;
 const VERSION_REPLACING: u8 = 3;
 /// The version of a filter that was filled to take the place of another.
 const VERSION_MIRRORING: u8 = 4;
-pub(crate) const VERSION_NEWEST: u8 = VERSION_MIRRORING;
+/// The version of a filter that has a threshold of its own.
+const VERSION_PACED: u8 = 5;
+pub(crate) const VERSION_NEWEST: u8 = VERSION_PACED;
 /// The version without an origin, an expiry, labels and a window; it is still read.
 const VERSION_BARE: u8 = 1;
 const HEADER_BYTES: usize = 16;
@@ -49,6 +51,8 @@ pub struct Definition {
     pub retain: bool,
     /// What happens when it fills up.
     pub growth: Growth,
+    /// How full it is when it begins to grow, in percent, if not as full as others. At 100 it grows when it is told to, or full.
+    pub grow_at: Option<u8>,
     /// Counts the sizes that the filter was given: each next definition has a greater number.
     pub generation: u32,
     /// When it is gone, in milliseconds since 1970.
@@ -124,6 +128,7 @@ impl Definition {
             shards: 1,
             retain: true,
             growth: Growth::default(),
+            grow_at: None,
             generation: 0,
             expires: None,
             labels: Bytes::new(),
@@ -168,6 +173,7 @@ impl Definition {
             expires: like.expires,
             labels: like.labels.clone(),
             growth: like.growth,
+            grow_at: like.grow_at,
             replaces: like.replaces,
             mirrors: self.mirrors.map(|mirror| Mirror { is_filled: mirror.is_filled || is_filled, ..mirror }),
             ..self.clone()
@@ -229,10 +235,11 @@ impl Definition {
         // Most filters keep their name.
         let origin = if self.origin == self.name { "" } else { &self.origin };
         let mut bytes = Vec::with_capacity(64 + self.name.len() + origin.len() + self.labels.len());
-        let version = match (self.mirrors, self.replaces) {
-            (Some(_), _) => VERSION_MIRRORING,
-            (None, Some(_)) => VERSION_REPLACING,
-            (None, None) => VERSION,
+        let version = match (self.grow_at, self.mirrors, self.replaces) {
+            (Some(_), _, _) => VERSION_PACED,
+            (None, Some(_), _) => VERSION_MIRRORING,
+            (None, None, Some(_)) => VERSION_REPLACING,
+            (None, None, None) => VERSION,
         };
         bytes.extend([version, u8::from(self.retain)]);
         bytes.extend((self.labels.len() as u16).to_le_bytes());
@@ -248,8 +255,16 @@ impl Definition {
         bytes.extend(self.name.as_bytes());
         bytes.extend(origin.as_bytes());
         bytes.extend(&self.labels);
+        if version >= VERSION_MIRRORING {
+            let is_filled = self.mirrors.is_some_and(|mirror| mirror.is_filled);
+            let mut flags = u8::from(self.replaces.is_some()) | u8::from(is_filled) << 1;
+            if version == VERSION_PACED {
+                flags |= u8::from(self.mirrors.is_some()) << 2;
+            }
+            bytes.push(flags);
+        }
+        bytes.extend(self.grow_at);
         if let Some(mirror) = self.mirrors {
-            bytes.push(u8::from(self.replaces.is_some()) | u8::from(mirror.is_filled) << 1);
             [mirror.of, mirror.began_ms, mirror.capacity]
                 .iter()
                 .for_each(|it| bytes.extend(it.to_le_bytes()));
@@ -280,7 +295,7 @@ impl Definition {
             VERSION..=VERSION_NEWEST => Described::read(version, rest, labels.into(), text)?,
             _ => return Err(invalid("its version or its flags are unknown".into())),
         };
-        let Described { name, origin, expires, labels, window, replaces, mirrors } = described;
+        let Described { name, origin, expires, labels, window, grow_at, replaces, mirrors } = described;
         let definition = Self {
             name,
             origin,
@@ -289,6 +304,7 @@ impl Definition {
             retain: retain == 1,
             generation: word(8),
             growth: if word(12) == 0 { Growth::Fixed } else { Growth::Percent(word(12)) },
+            grow_at,
             expires,
             labels,
             window,
@@ -324,6 +340,9 @@ impl Definition {
                 )));
             }
             _ => {}
+        }
+        if let Some(percent) = self.grow_at.filter(|percent| !(1..=100).contains(percent)) {
+            return Err(Error::Invalid(format!("growth at {percent} %; it must be 1 to 100")));
         }
         Plan::new(&self.spec, self.shards).map_err(|error| Error::Invalid(error.to_string()))?;
         Ok(())
@@ -376,14 +395,16 @@ struct Described {
     expires: Option<u64>,
     labels: Bytes,
     window: Option<Window>,
+    grow_at: Option<u8>,
     replaces: Option<u64>,
     mirrors: Option<Mirror>,
 }
 
 impl Described {
     fn bare(name: String) -> Self {
-        let (expires, labels, window, replaces, mirrors) = (None, Bytes::new(), None, None, None);
-        Self { origin: name.clone(), name, expires, labels, window, replaces, mirrors }
+        let (expires, labels, window) = (None, Bytes::new(), None);
+        let (grow_at, replaces, mirrors) = (None, None, None);
+        Self { origin: name.clone(), name, expires, labels, window, grow_at, replaces, mirrors }
     }
 
     fn read(
@@ -399,14 +420,22 @@ impl Described {
         let origin = if origin == 0 { name.clone() } else { text(fields.bytes(origin)?)? };
         let labels = Bytes::copy_from_slice(fields.bytes(labels)?);
         let (mut replacing, mut mirrors) = (version == VERSION_REPLACING, None);
-        if version == VERSION_MIRRORING {
+        let (mut grow_at, mut is_mirror, mut is_filled) = (None, false, false);
+        if version >= VERSION_MIRRORING {
             let flags = fields.u8()?;
-            if flags > 0b11 {
+            is_mirror = version == VERSION_MIRRORING || flags & 0b100 != 0;
+            is_filled = flags & 0b10 != 0;
+            replacing = flags & 1 != 0;
+            if flags > if version == VERSION_PACED { 0b111 } else { 0b11 } || is_filled && !is_mirror {
                 return Err(fields.corrupt("unknown flags"));
             }
-            replacing = flags & 1 != 0;
+        }
+        if version == VERSION_PACED {
+            grow_at = Some(fields.u8()?);
+        }
+        if is_mirror {
             let (of, began_ms, capacity) = (fields.u64()?, fields.u64()?, fields.u64()?);
-            mirrors = Some(Mirror { of, began_ms, capacity, is_filled: flags & 0b10 != 0 });
+            mirrors = Some(Mirror { of, began_ms, capacity, is_filled });
         }
         let replaces = replacing.then(|| fields.u64()).transpose()?;
         fields.end()?;
@@ -417,6 +446,7 @@ impl Described {
             expires: (expires != NEVER).then_some(expires),
             labels,
             window: windowed.then_some(Window { length_ms, buckets }),
+            grow_at,
             replaces,
             mirrors,
         })

@@ -33,6 +33,7 @@ mod recover;
 mod requests;
 mod settings;
 mod stats;
+mod steps;
 mod stored;
 mod transfer;
 mod trim;
@@ -60,7 +61,7 @@ use crate::registry::Registry;
 use crate::{Error, Position, Result};
 pub use cluster::{Cluster, Role};
 pub use dump::{Loader, is_dump};
-pub use feed::Changes;
+pub use feed::{Changes, PartChanges};
 pub use gather::{BlocksFrom, LayerShape, PartOf, Shape};
 use handle::Directory;
 pub use handle::{Answer, Handle};
@@ -77,11 +78,12 @@ pub use recover::{MAGIC as DEPLOYMENT_MAGIC, created};
 pub use requests::{NewFilter, Sharding, Token, Written};
 pub use settings::Settings;
 pub use stats::Stats;
+pub use steps::{Event, Size, Why};
 pub(crate) use stored::VERSION as ARRAYS_VERSION;
 pub use stored::{ArraysReport, MAGIC as ARRAYS_MAGIC, inspect_arrays};
 pub use trim::MAGIC as TRIMMED_MAGIC;
 pub(crate) use trim::VERSION as TRIMMED_VERSION;
-pub use versions::Published;
+pub use versions::{Current, Making, PLACED_MAGIC, Pin, Publication, Published, placed_version};
 pub use worker::Done;
 use worker::Workers;
 
@@ -128,11 +130,17 @@ struct Shared {
     naming: tokio::sync::Mutex<()>,
     /// Versions are made, and chunks removed, one after another.
     versions: tokio::sync::Mutex<versions::Known>,
+    /// Versions of a cluster that were read lately.
+    shelf: versions::Shelf,
     work: worker::Work,
+    /// What happened to sizes of filters.
+    steps: steps::Steps,
     /// The other nodes, if there are any.
     cluster: Option<Arc<dyn Cluster>>,
     /// Where they agree on checkpoints.
     ledger: Option<Ledger>,
+    /// Where they agree on versions.
+    listings: Option<versions::Listings>,
 }
 
 /// What an engine is put together from.
@@ -198,12 +206,13 @@ impl Builder {
             limits: self.settings.limits.clone(),
             budget: crate::budget::Budget::new(self.settings.memory_bytes),
         };
-        let (cluster, ledger) = self.cluster.map(|(nodes, registry)| (nodes, Ledger::new(registry))).unzip();
+        let (cluster, registry) = self.cluster.unzip();
         let mut shared = Shared {
             reading: (0..slots).map(|_| transfer::Reading::default()).collect(),
             directory: Directory::new(slots),
             naming: tokio::sync::Mutex::default(),
             versions: tokio::sync::Mutex::default(),
+            shelf: versions::Shelf::default(),
             maintenance: (0..slots).map(|_| tokio::sync::Mutex::default()).collect(),
             lanes: Vec::new(),
             settings: self.settings,
@@ -212,9 +221,11 @@ impl Builder {
             work: worker::Work::new(&*self.clock, partitions),
             clock: self.clock,
             random: self.random,
+            steps: steps::Steps::default(),
             means,
             cluster,
-            ledger,
+            ledger: registry.clone().map(Ledger::new),
+            listings: registry.map(versions::Listings::new),
         };
         if shared.cluster.is_some() {
             if shared.log.is_exclusive() {

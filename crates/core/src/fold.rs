@@ -228,7 +228,7 @@ impl State {
         keys: &[Fingerprint],
         new: &mut [bool],
     ) -> Option<u64> {
-        if position <= self.applied || self.is_followed(filter) {
+        if position <= self.applied || self.is_followed(filter) || self.replaced_by(filter).is_some() {
             return None;
         }
         let fresh = self.filters.get_mut(&filter)?.add_simply(keys, new)?;
@@ -254,10 +254,19 @@ impl State {
                 _ => Outcome::Refused(format!("there is no filter {filter:x}")),
             });
         }
-        if self.is_followed(filter) {
-            return self.perform_followed(filter, work, archived);
+        let replaced = self.replaced_by(filter);
+        if let Some(old) = replaced {
+            self.check_replaced(old, work, archived)?;
         }
-        self.perform_alone(filter, work, archived)
+        let outcome = if self.is_followed(filter) {
+            self.perform_followed(filter, work, archived)?
+        } else {
+            self.perform_alone(filter, work, archived)?
+        };
+        if let Some(old) = replaced {
+            self.perform_in_replaced(old, work, &outcome, archived)?;
+        }
+        Ok(outcome)
     }
 
     /// Does the work in the filter itself.

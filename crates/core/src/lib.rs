@@ -18,6 +18,7 @@
 //! | [`blobs`] | blobs in a folder, the embedded object store |
 //! | [`url`] | where an engine is that a plane stands on |
 //! | [`budget`] | memory, counted before it is taken |
+//! | [`trend`] | how fast a filter fills, and when it will be full |
 //! | [`seal`] | a checksum over what processes tell each other |
 //! | [`clock`], [`random`] | the seams to time and chance |
 //! | [`disk`] | the seam to files, with a disk that can fail on purpose |
@@ -47,6 +48,7 @@ pub mod random;
 pub mod registry;
 pub mod ring;
 pub mod seal;
+pub mod trend;
 mod upload;
 pub mod url;
 pub mod version;

@@ -42,6 +42,10 @@ pub const SESSION_ANSWER_BYTES_MAX: usize = 1 << 20;
 pub const GROWTH_PERCENT_MIN: u32 = 110;
 /// Most growth of a filter, which is `RedisBloom`'s largest expansion.
 pub const GROWTH_PERCENT_MAX: u32 = 3_276_800;
+/// Most samples that are kept of what a filter held.
+pub const TREND_SAMPLES_MAX: usize = 48;
+/// Steps of growth that an engine remembers until somebody takes them.
+pub const STEPS_UNTAKEN_MAX: usize = 1024;
 /// Most slots of a deployment; entries have two bytes for a slot.
 pub const SLOTS_MAX: u32 = 4096;
 /// Most members of a cluster; tables have two bytes for a member.

@@ -41,8 +41,13 @@ pub trait Log: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Appends entries durably and says where they stand.
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended>;
+    /// Appends entries durably, for one who has read up to `read`, and says where they stand.
+    async fn append_after(&self, partition: u32, entries: Vec<Bytes>, read: Position) -> Result<Appended>;
+
+    /// The same for one who does not ask what came before them.
+    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
+        self.append_after(partition, entries, Position::START).await
+    }
 
     /// Makes what was appended durable, also where appends return before that.
     async fn sync(&self, _partition: u32) -> Result<()> {
@@ -73,11 +78,11 @@ pub trait Log: Debug + Send + Sync + 'static {
 /// Where entries stand that were appended together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Appended {
-    /// The position that the first of them came right behind, with nothing of others between them, if the log can tell. Whoever
-    /// has read up to it need not read its own entries back to know what came before them.
-    pub behind: Option<Position>,
     /// The position of each.
     pub positions: Vec<Position>,
+    /// Whether nothing stands between what the writer had read and the first of them, nor between them: then it knows all that came
+    /// before them, and need not read its own entries back. A log that cannot tell says no.
+    pub is_next: bool,
 }
 
 /// An entry as read back.

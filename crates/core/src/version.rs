@@ -158,18 +158,7 @@ impl Version {
         out.extend(self.number.to_le_bytes());
         out.extend(self.made_ms.to_le_bytes());
         put_bytes(&mut out, &self.definition.encode()?);
-        put_list(&mut out, &self.shards, |out, shard| {
-            out.extend(shard.slot.to_le_bytes());
-            out.extend(shard.position.to_bytes());
-            out.extend(shard.items.to_le_bytes());
-            put_list(out, &shard.layers, |out, layer| {
-                put_bytes(out, &layer.outline);
-                put_list(out, &layer.chunks, |out, chunk| {
-                    out.push(u8::from(chunk.is_some()));
-                    chunk.iter().for_each(|chunk| out.extend(chunk.0));
-                });
-            });
-        });
+        put_shards(&mut out, &self.shards);
         seal(&mut out);
         if out.len() > MANIFEST_BYTES_MAX {
             let bytes = out.len();
@@ -187,25 +176,61 @@ impl Version {
         let partitions = fields.u32()?;
         let (filter, number, made_ms) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let definition = Definition::decode(take_bytes(&mut fields)?)?;
-        let shards = take_list(&mut fields, |fields| {
-            let (slot, position) = (fields.u16()?, Position::from_bytes(fields.take()?));
-            let items = fields.u64()?;
-            let layers = take_list(fields, |fields| {
-                let outline = take_bytes(fields)?.to_vec();
-                let chunks = take_list(fields, |fields| match fields.u8()? {
-                    0 => Ok(None),
-                    1 => Ok(Some(ChunkId(fields.take()?))),
-                    _ => Err(fields.corrupt("neither a chunk nor none")),
-                })?;
-                Ok(VersionLayer { outline, chunks })
-            })?;
-            if layers.is_empty() || layers.len() > LAYERS_MAX {
-                return Err(fields.corrupt("a number of layers that there cannot be"));
-            }
-            Ok(VersionShard { slot, position, items, layers })
-        })?;
+        let shards = take_shards(&mut fields)?;
         fields.end()?;
         Ok(Self { filter, number, made_ms, partitions, definition, shards })
+    }
+}
+
+fn put_shards(out: &mut Vec<u8>, shards: &[VersionShard]) {
+    put_list(out, shards, |out, shard| {
+        out.extend(shard.slot.to_le_bytes());
+        out.extend(shard.position.to_bytes());
+        out.extend(shard.items.to_le_bytes());
+        put_list(out, &shard.layers, |out, layer| {
+            put_bytes(out, &layer.outline);
+            put_list(out, &layer.chunks, |out, chunk| {
+                out.push(u8::from(chunk.is_some()));
+                chunk.iter().for_each(|chunk| out.extend(chunk.0));
+            });
+        });
+    });
+}
+
+fn take_shards(fields: &mut Fields<'_>) -> Result<Vec<VersionShard>> {
+    take_list(fields, |fields| {
+        let (slot, position) = (fields.u16()?, Position::from_bytes(fields.take()?));
+        let items = fields.u64()?;
+        let layers = take_list(fields, |fields| {
+            let outline = take_bytes(fields)?.to_vec();
+            let chunks = take_list(fields, |fields| match fields.u8()? {
+                0 => Ok(None),
+                1 => Ok(Some(ChunkId(fields.take()?))),
+                _ => Err(fields.corrupt("neither a chunk nor none")),
+            })?;
+            Ok(VersionLayer { outline, chunks })
+        })?;
+        if layers.is_empty() || layers.len() > LAYERS_MAX {
+            return Err(fields.corrupt("a number of layers that there cannot be"));
+        }
+        Ok(VersionShard { slot, position, items, layers })
+    })
+}
+
+impl VersionShard {
+    /// Shards as they stand in a version, for another node.
+    pub fn encode_all(shards: &[Self]) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_shards(&mut out, shards);
+        out
+    }
+
+    /// Reads what [`encode_all`](Self::encode_all) gave.
+    pub fn decode_all(bytes: &[u8]) -> Result<Vec<Self>> {
+        let mut fields = Fields::new(bytes, "shards of a version");
+        let shards = take_shards(&mut fields)?;
+        fields.end()?;
+        Ok(shards)
     }
 }
 

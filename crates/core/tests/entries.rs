@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use umbel_core::definition::{Definition, Mirror};
 use umbel_core::entry::{Entry, Operation, Request};
 use umbel_core::limits::FINGERPRINTS_MAX;
-use umbel_filter::Fingerprint;
+use umbel_filter::{Fingerprint, Spec};
 
 fn operations() -> impl Strategy<Value = Operation> {
     let key = any::<(u64, u64)>().prop_map(|(first, second)| Fingerprint { first, second });
@@ -45,6 +46,22 @@ proptest! {
         flipped[bit / 8] ^= 1 << (bit % 8);
         prop_assert!(Entry::decode(&flipped.into()).is_err());
         prop_assert!(Entry::decode(&bytes.slice(..cut % bytes.len())).is_err());
+    }
+
+    #[test]
+    fn a_definition_survives_its_bytes_whatever_it_follows_and_replaces(
+        grow_at in prop::option::of(1..=100_u8),
+        replaces in prop::option::of(any::<u64>()),
+        mirror in prop::option::of(any::<(u64, u64, u64, bool)>()),
+        cut: usize,
+    ) {
+        let mirrors = mirror.map(|(of, began_ms, capacity, is_filled)| Mirror { of, began_ms, capacity, is_filled });
+        let spec = Spec::bloom(1000, 0.01);
+        let definition = Definition { grow_at, replaces, mirrors, ..Definition::new("links", spec) };
+        let bytes = definition.encode().unwrap();
+        prop_assert_eq!(Definition::decode(&bytes).unwrap(), definition);
+        prop_assert!(Definition::decode(&bytes[..cut % bytes.len()]).is_err());
+        prop_assert!(Definition::decode(&[&bytes[..], &[0]].concat()).is_err());
     }
 
     #[test]

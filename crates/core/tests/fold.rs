@@ -252,3 +252,54 @@ fn a_definition_survives_its_bytes() {
         assert!(matches!(wrong.encode(), Err(Error::Invalid(_))));
     }
 }
+
+const NEXT: u64 = 3;
+
+/// What follows the counting filter, while its source is read or when that was read to the end.
+fn follower(is_filled: bool) -> Bytes {
+    let mirror = Mirror { of: COUNTING, began_ms: 1, capacity: 100, is_filled };
+    let next = Definition::new("next", Spec::counting(200, 1e-6));
+    Definition { mirrors: Some(mirror), ..next }.encode().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// While two nodes may call different filters by one name, each finds in the one it knows what the other did in its own.
+    #[test]
+    fn a_filter_and_its_successor_hold_the_same_until_the_old_one_is_dropped(
+        steps in prop::collection::vec((any::<bool>(), any::<bool>(), 0..30_u8), 1..80)
+    ) {
+        let begun = (NEXT, Request::default(), Operation::Define(follower(false)));
+        let filled = (NEXT, Request::default(), Operation::Describe(follower(true)));
+        let mut held: HashMap<u8, u64> = HashMap::new();
+        let mut written = vec![begun, filled];
+        for (is_next, adds, number) in &steps {
+            let operation = if *adds { Operation::Add } else { Operation::Remove };
+            let filter = if *is_next { NEXT } else { COUNTING };
+            written.push((filter, Request::default(), operation(vec![key(*number)])));
+            let count = held.entry(*number).or_default();
+            *count = if *adds { *count + 1 } else { count.saturating_sub(1) };
+        }
+        let records = records(written);
+        let mut state = folded(&records);
+        for filter in [COUNTING, NEXT] {
+            let projection = state.shard(filter).unwrap().projection().unwrap();
+            for number in 0..30_u8 {
+                let expected = held.get(&number).copied().unwrap_or(0);
+                // So few keys that neither errs, and counters end at fifteen.
+                prop_assert!(projection.count(key(number)) >= expected.min(15), "{} in {}", number, filter);
+                prop_assert_eq!(projection.contains(key(number)), expected > 0, "{} in {}", number, filter);
+            }
+        }
+        let last = records.last().unwrap().position.number();
+        let after = |number: u128, filter, operation| Record {
+            position: Position::from_number(last + number),
+            entry: entry(filter, Request::default(), operation).encode().unwrap(),
+        };
+        state.apply_record(&after(1, COUNTING, Operation::Drop), &Archived::none()).unwrap();
+        state.apply_record(&after(2, NEXT, Operation::Add(vec![key(200)])), &Archived::none()).unwrap();
+        prop_assert!(state.shard(COUNTING).is_none());
+        prop_assert!(state.shard(NEXT).unwrap().projection().unwrap().contains(key(200)));
+    }
+}

@@ -117,7 +117,16 @@ struct State {
     /// The newest message.
     last: u64,
     /// Who waits for which of their messages.
-    waiting: HashMap<String, oneshot::Sender<u64>>,
+    waiting: HashMap<String, oneshot::Sender<Place>>,
+}
+
+/// Where a message came to stand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Its number in the stream.
+    pub(super) number: u64,
+    /// The number of the last message before it that has entries, if that is known; 0 if there is none.
+    pub(super) before: Option<u64>,
 }
 
 impl Seen {
@@ -126,20 +135,21 @@ impl Seen {
     }
 
     fn see(&self, delivery: &Delivery) -> Result<()> {
-        let place = place_of(delivery)?;
+        let number = place_of(delivery)?;
         let kind = Kind::of(delivery)?;
         let mut state = self.lock();
-        state.last = state.last.max(place);
+        state.last = state.last.max(number);
+        let before = state.tail;
         let tail = match kind {
-            Kind::One | Kind::Many => Some(place),
+            Kind::One | Kind::Many => Some(number),
             // If something came between, whoever set the mark had not seen it.
-            Kind::Mark => header(delivery, TAIL).filter(|_| header(delivery, UPTO) == Some(place - 1)),
+            Kind::Mark => header(delivery, TAIL).filter(|_| header(delivery, UPTO) == Some(number - 1)),
         };
         state.tail = state.tail.max(tail);
         let id = delivery.properties.message_id().as_ref().map(ShortString::as_str);
         if let Some(waiting) = id.and_then(|id| state.waiting.remove(id)) {
             // Nobody may be waiting any more.
-            let _ = waiting.send(place);
+            let _ = waiting.send(Place { number, before });
         }
         Ok(())
     }
@@ -154,12 +164,12 @@ impl Seen {
 /// A message that is on its way.
 pub(super) struct Published {
     confirm: PublisherConfirm,
-    seen: oneshot::Receiver<u64>,
+    seen: oneshot::Receiver<Place>,
 }
 
 impl Published {
     /// Where it stands, once it is confirmed and was read back.
-    pub(super) async fn place(self) -> Result<u64> {
+    pub(super) async fn place(self) -> Result<Place> {
         let doing = "cannot append";
         match self.confirm.await.map_err(|error| failed(doing, &error))? {
             Confirmation::Ack(None) => {}

@@ -38,9 +38,11 @@ end
 ";
 
 const APPEND: &str = r"
-local ids = {tail()}
-for i = 1, #ARGV do ids[i + 1] = redis.call('XADD', stream, '*', 'e', ARGV[i]) end
-return ids";
+local read = ARGV[1]
+local missed = before(read, oldest()) or #redis.call('XRANGE', stream, '(' .. read, '+', 'COUNT', 1) > 0
+local answer = {missed and 'missed' or 'next'}
+for i = 2, #ARGV do answer[i] = redis.call('XADD', stream, '*', 'e', ARGV[i]) end
+return answer";
 
 const READ: &str = r"
 local after, most, step = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -157,20 +159,20 @@ impl Log for RedisLog {
         self.partitions
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
+    async fn append_after(&self, partition: u32, entries: Vec<Bytes>, read: Position) -> Result<Appended> {
         let keys = self.keys(partition)?;
         check_entries(&entries)?;
         if entries.is_empty() {
             return Ok(Appended::default());
         }
         let mut call = self.append.prepare_invoke();
-        call.key(&keys);
+        call.key(&keys).arg(id(read));
         for entry in &entries {
             call.arg(&entry[..]);
         }
-        let ids: Vec<Bytes> = self.connection.run("cannot append", &call).await?;
-        let positions = ids.iter().skip(1).map(position).collect::<Result<_>>()?;
-        Ok(Appended { behind: ids.first().map(position).transpose()?, positions })
+        let answer: Vec<Bytes> = self.connection.run("cannot append", &call).await?;
+        let positions = answer.iter().skip(1).map(position).collect::<Result<_>>()?;
+        Ok(Appended { positions, is_next: answer.first().is_some_and(|word| word == "next") })
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {

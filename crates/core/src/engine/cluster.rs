@@ -23,15 +23,18 @@ use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
 use umbel_filter::Fingerprint;
 
+use super::feed::PartChanges;
 use super::gather::{BlocksFrom, PartOf, Shape};
 use super::handle::{Answer, Handle};
 use super::look::{Consistency, Told};
 use super::part::Applied;
 use super::requests::Token;
+use super::versions::Publication;
 use super::{Engine, Shared};
 use crate::definition::{CATALOG, home_of};
 use crate::entry::{Entry, Operation, Request};
 use crate::fold::Counts;
+use crate::version::VersionShard;
 use crate::{Error, Position, Result};
 
 /// What a node is for a partition.
@@ -109,6 +112,12 @@ pub trait Cluster: Debug + Send + Sync + 'static {
     /// Whole blocks of an array of a part, from a place on, as many as fit into so many bytes. An error if the filter has another
     /// generation than it is asked for.
     async fn blocks(&self, part: PartOf, from: BlocksFrom, bytes_max: usize) -> Result<Bytes>;
+
+    /// Lets the first hosts of parts of a filter make these parts of a version; gives them in the same order.
+    async fn publish(&self, parts: &[PartOf], publication: &Publication) -> Result<Vec<VersionShard>>;
+
+    /// What changed a filter after places in partitions, all that was acknowledged or the first part of it, in the same order.
+    async fn changes(&self, filter: u64, after: &[(u32, Position)]) -> Result<Vec<PartChanges>>;
 }
 
 /// What other nodes ask of this one.
@@ -165,6 +174,16 @@ impl Engine {
         }
         self.shared.prove_catalog().await?;
         Ok(self.filter(name))
+    }
+
+    /// The term in which this node does what one node does for all, the first host of the catalog; none if another one does. An engine by
+    /// itself does it always.
+    pub fn term_as_steward(&self) -> Option<u64> {
+        match self.shared.cluster.as_ref().map(|cluster| cluster.role(self.shared.catalog())) {
+            None => Some(0),
+            Some(Role::First { term }) => Some(term),
+            Some(Role::Other) => None,
+        }
     }
 
     /// Whether there are other nodes.

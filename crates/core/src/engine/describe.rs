@@ -35,6 +35,11 @@ impl Engine {
         self.shared.redescribe(filter, |now| Definition { labels: labels.clone(), ..now }).await
     }
 
+    /// Says how full a filter is when it begins to grow, in percent, or that it does so as others do.
+    pub async fn set_grow_at(&self, filter: &Arc<Handle>, percent: Option<u8>) -> Result<()> {
+        self.shared.redescribe(filter, |now| Definition { grow_at: percent, ..now }).await
+    }
+
     /// Says what happens when a filter fills up.
     pub async fn set_growth(&self, filter: &Arc<Handle>, growth: Growth) -> Result<()> {
         let shared = &self.shared;

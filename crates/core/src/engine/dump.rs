@@ -87,6 +87,7 @@ impl Engine {
         let new = NewFilter {
             sharding: if definition.shards == 1 { Sharding::Whole } else { Sharding::Everywhere },
             growth: definition.growth,
+            grow_at: definition.grow_at,
             labels: definition.labels.clone(),
             ..NewFilter::new(name, definition.spec)
         };

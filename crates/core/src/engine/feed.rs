@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::future::select_all;
+use futures_util::future::{select_all, try_join_all};
 use umbel_filter::Kind;
 
 use super::handle::Handle;
@@ -16,6 +16,9 @@ use crate::{Error, Position, Result};
 
 /// Bytes that are read from the log at once.
 const READ_BYTES: usize = 1 << 20;
+/// Bytes that are read from one partition where several are read for another node, and of all of these together.
+const PART_BYTES_MIN: usize = 64 << 10;
+const PARTS_BYTES: usize = 8 << 20;
 
 /// What changed a filter.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +29,15 @@ pub struct Changes {
     pub token: Token,
 }
 
+/// What changed a filter in one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartChanges {
+    /// Entries, in order.
+    pub records: Vec<Record>,
+    /// Nothing else happened to the filter up to here.
+    pub reached: Position,
+}
+
 impl Engine {
     /// What changed a filter after a token, or the first part of it. A token that lacks a partition is at its beginning.
     ///
@@ -33,10 +45,50 @@ impl Engine {
     pub async fn changes(&self, filter: &Arc<Handle>, after: &Token) -> Result<Changes> {
         check_has_array(&filter.definition())?;
         let mut changes = Changes::default();
-        for lane in self.shared.lanes_of(filter) {
-            self.shared.read_changes(filter, lane, after.position(lane.partition), &mut changes).await?;
+        let lanes = self.shared.lanes_of(filter);
+        if let Some(cluster) = &self.shared.cluster {
+            let place = |lane: &&Lane| (lane.partition, after.position(lane.partition));
+            let asked: Vec<(u32, Position)> = lanes.iter().map(place).collect();
+            let told = cluster.changes(filter.id(), &asked).await?;
+            if told.len() != asked.len()
+                || told.iter().zip(&asked).any(|(told, (_, after))| told.reached < *after)
+            {
+                return Err(Error::Retry(
+                    "other nodes told of other changes than they were asked for".into(),
+                ));
+            }
+            for ((partition, _), part) in asked.into_iter().zip(told) {
+                changes.token.see(partition, part.reached);
+                changes.records.extend(part.records.into_iter().map(|record| (partition, record)));
+            }
+            return Ok(changes);
+        }
+        for lane in lanes {
+            let after = after.position(lane.partition);
+            self.shared.read_changes(filter, lane, after, READ_BYTES, &mut changes).await?;
         }
         Ok(changes)
+    }
+
+    /// What changed a filter after places in partitions that are hosted here, for another node: all that was acknowledged, or the first
+    /// part of it.
+    pub async fn changes_for_peer(&self, filter: u64, after: &[(u32, Position)]) -> Result<Vec<PartChanges>> {
+        let handle = self.shared.prove_filter(filter).await?;
+        check_has_array(&handle.definition())?;
+        try_join_all(after.iter().map(|(partition, _)| self.shared.prove(*partition))).await?;
+        let most = (PARTS_BYTES / after.len().max(1)).clamp(PART_BYTES_MIN, READ_BYTES);
+        let (mut all, mut bytes) = (Vec::with_capacity(after.len()), 0);
+        for (partition, after) in after {
+            let mut changes = Changes::default();
+            if bytes < PARTS_BYTES {
+                let lane = self.shared.hosting(*partition)?;
+                self.shared.read_changes(&handle, lane, *after, most, &mut changes).await?;
+            }
+            let records: Vec<Record> = changes.records.into_iter().map(|(_, record)| record).collect();
+            bytes += records.iter().map(|record| record.entry.len()).sum::<usize>();
+            all.push(PartChanges { records, reached: changes.token.position(*partition).max(*after) });
+        }
+        Ok(all)
     }
 
     /// Waits until something may have changed a filter after a token.
@@ -59,6 +111,7 @@ impl Shared {
         filter: &Handle,
         lane: &Lane,
         after: Position,
+        bytes_max: usize,
         changes: &mut Changes,
     ) -> Result<()> {
         let applied = lane.applied();
@@ -75,7 +128,7 @@ impl Shared {
             return Err(Error::Trimmed { oldest: applied });
         }
         let followed = filter.definition().mirrors.map(|mirror| mirror.of);
-        let records = self.log.read(lane.partition, after, READ_BYTES).await?;
+        let records = self.log.read(lane.partition, after, bytes_max).await?;
         let whole = records.is_empty();
         for record in records {
             if record.position > applied {

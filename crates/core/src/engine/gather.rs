@@ -218,7 +218,7 @@ impl Shared {
         Ok(counted.into_iter().fold(Counts::default(), Counts::and))
     }
 
-    fn part_of(&self, filter: &Handle, slot: u16) -> PartOf {
+    pub(super) fn part_of(&self, filter: &Handle, slot: u16) -> PartOf {
         PartOf { filter: filter.id(), slot, partition: self.lane(slot).partition }
     }
 
@@ -317,7 +317,7 @@ impl Shared {
     }
 
     /// The filter of a part that a peer asks for, when all that was acknowledged of the part is folded.
-    async fn proven_part(&self, part: PartOf) -> Result<Arc<Handle>> {
+    pub(super) async fn proven_part(&self, part: PartOf) -> Result<Arc<Handle>> {
         let is_wrong =
             u32::from(part.slot) >= self.settings.slots || self.lane(part.slot).partition != part.partition;
         if is_wrong {

@@ -8,6 +8,7 @@ use umbel_filter::{Filter, Fingerprint, Kind, Layout};
 use super::Shared;
 use super::handle::Handle;
 use super::lane::Slot;
+use super::steps::Why;
 use crate::archive::{Run, merged};
 use crate::budget::Reservation;
 use crate::definition::{Definition, Growth};
@@ -25,9 +26,18 @@ impl Shared {
     /// Whether a filter is so full that it is time for the next size.
     pub(super) fn is_due(&self, handle: &Handle) -> bool {
         let definition = handle.definition();
-        let fill = u128::from(handle.items_everywhere()) * 100;
-        self.grows(&definition)
-            && fill >= u128::from(definition.spec.capacity) * u128::from(self.settings.grow_at_percent)
+        self.grows(&definition) && handle.items_everywhere() >= self.due_at(&definition)
+    }
+
+    /// How many items a filter has when it is time for the next size.
+    pub(super) fn due_at(&self, definition: &Definition) -> u64 {
+        let capacity = u128::from(definition.spec.capacity);
+        let items = (capacity * u128::from(self.grow_at_percent(definition))).div_ceil(100);
+        u64::try_from(items).unwrap_or(u64::MAX)
+    }
+
+    fn grow_at_percent(&self, definition: &Definition) -> u32 {
+        definition.grow_at.map_or(self.settings.grow_at_percent, u32::from)
     }
 
     /// Whether so many keys were removed that counters which were stuck are worth being freed.
@@ -54,16 +64,35 @@ impl Shared {
         let items = handle.items_everywhere();
         let overfull = items.saturating_add(wanted) > definition.spec.capacity;
         let more = more.max(wanted);
-        if (self.is_due(handle) || overfull) && self.grows(&definition) {
-            let wanted = next_capacity(&definition, items, more, self.settings.grow_at_percent);
+        let is_due = self.is_due(handle);
+        let is_next = (is_due || overfull) && self.grows(&definition);
+        if is_next {
+            let wanted = next_capacity(&definition, items, more, self.grow_at_percent(&definition));
             let next = definition.resized(wanted, definition.spec.error)?;
             self.redefine(handle, &next).await?;
+            self.tell_begun(handle, &definition, &next, if overfull { Why::Full } else { Why::Due });
         }
-        self.build(handle).await
+        self.build_and_tell(handle, is_next).await
+    }
+
+    /// Builds the newest generation, and tells that it answers if that is new.
+    async fn build_and_tell(&self, handle: &Arc<Handle>, is_next: bool) -> Result<()> {
+        let is_new = is_next || handle.is_behind();
+        self.build(handle).await?;
+        if is_new && !handle.is_behind() {
+            self.tell_answers(handle);
+        }
+        Ok(())
     }
 
     /// Gives a filter another size or error rate, and builds it.
-    pub(super) async fn resize(&self, handle: &Arc<Handle>, capacity: u64, error: f64) -> Result<()> {
+    pub(super) async fn resize(
+        &self,
+        handle: &Arc<Handle>,
+        capacity: u64,
+        error: f64,
+        why: Why,
+    ) -> Result<()> {
         let _one_at_a_time = handle.growing.lock().await;
         self.finish().await?;
         let definition = handle.definition();
@@ -71,8 +100,10 @@ impl Shared {
         if items > capacity {
             return Err(Error::Invalid(format!("a capacity of {capacity}; {items} keys are in the filter")));
         }
-        self.redefine(handle, &definition.resized(capacity, error)?).await?;
-        self.build(handle).await
+        let next = definition.resized(capacity, error)?;
+        self.redefine(handle, &next).await?;
+        self.tell_begun(handle, &definition, &next, why);
+        self.build_and_tell(handle, true).await
     }
 
     /// Writes the next definition into the log of every slot that has a shard.

@@ -279,7 +279,7 @@ impl Handle {
     }
 
     /// The same on all nodes, as far as it can be told from the shards that are here: keys are spread evenly.
-    pub(super) fn items_everywhere(&self) -> u64 {
+    pub fn items_everywhere(&self) -> u64 {
         let shards = self.shards.len() as u64;
         let here = shards.saturating_sub(self.elsewhere.load(Ordering::Relaxed));
         if here == shards {

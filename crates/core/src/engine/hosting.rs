@@ -117,13 +117,12 @@ impl Shared {
         beside.catch_up(self, &mut *beside.turn.lock().await).await?;
         let folded = beside.folded_bytes.load(Ordering::Relaxed);
         lane.entries.fetch_add(beside.entries.load(Ordering::Relaxed), Ordering::Relaxed);
-        let next = beside.turn.into_inner();
-        if next.applied < turn.applied {
+        if beside.applied() < turn.applied {
             return Err(Error::Retry(format!(
                 "partition {partition} of the log ends before what was read of it"
             )));
         }
-        lane.install(&mut turn, Some(next));
+        lane.install(&mut turn, Some(beside));
         lane.is_read_since(now);
         lane.folded_bytes.store(folded, Ordering::Relaxed);
         self.show_all(&mut turn)?;

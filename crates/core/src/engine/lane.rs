@@ -193,13 +193,13 @@ impl Lane {
         }
         turn.uncertain = true;
         let entries = ready.iter().map(|ticket| ticket.bytes.clone()).collect();
-        let mut append = shared.log.append(self.partition, entries);
+        let mut append = shared.log.append_after(self.partition, entries, turn.applied);
         let (waited, appended) = match poll_immediate(&mut append).await {
             Some(appended) => (false, appended?),
             None => (true, append.await?),
         };
         // What others appended in between is folded first.
-        if !shared.log.is_exclusive() && appended.behind != Some(turn.applied) {
+        if !shared.log.is_exclusive() && !appended.is_next {
             self.find(shared, turn, &ready, &appended.positions).await?;
             return Ok(true);
         }
@@ -434,8 +434,14 @@ impl Lane {
     }
 
     /// Gives a lane what was folded beside it, up to the same place or further; none takes all it has.
-    pub(super) fn install(&self, turn: &mut Turn, next: Option<Turn>) {
-        *turn = next.unwrap_or(Turn { slots: Vec::new(), applied: turn.applied, uncertain: true });
+    pub(super) fn install(&self, turn: &mut Turn, next: Option<Lane>) {
+        *turn = match next {
+            Some(beside) => {
+                self.effects.go_on(turn.applied, beside.effects);
+                beside.turn.into_inner()
+            }
+            None => Turn { slots: Vec::new(), applied: turn.applied, uncertain: true },
+        };
         self.folded_bytes.store(0, Ordering::Relaxed);
         self.term.store(0, Ordering::Release);
         self.is_outdated.store(false, Ordering::Relaxed);

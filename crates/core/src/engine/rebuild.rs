@@ -5,8 +5,8 @@
 //!                                                                                   then one entry gives it the name
 //! ```
 //!
-//! Such a filter has an internal name that belongs to the filter which it is for, so there is one at a time. Its home and its shards are
-//! those of the other one: an entry that is for the one is folded where the other has its part. On a cluster there are none yet.
+//! Such a filter has an internal name that belongs to the filter which it is for, so there is one at a time, also where there are several
+//! nodes. Its home and its shards are those of the other one: an entry that is for the one is folded where the other has its part.
 
 use std::sync::Arc;
 
@@ -77,10 +77,6 @@ impl Engine {
     /// new one, and whether it had been begun before, with nothing that contradicts what is asked for: then it goes on.
     pub async fn begin_rebuild(&self, filter: &Arc<Handle>, asked: &Refill) -> Result<(Arc<Handle>, bool)> {
         let shared = &self.shared;
-        if shared.cluster.is_some() {
-            // A node that does not know of the switch yet would look in the old filter for what another one added to the new.
-            return Err(Error::Invalid("filters cannot be filled anew on a cluster yet".into()));
-        }
         let now = shared.existing(filter)?;
         check_has_array(&now)?;
         let definition = asked.definition(filter.id(), &now, shared.clock.unix_millis());
@@ -196,7 +192,7 @@ impl Shared {
             return Err(no_rebuild(&now.name));
         };
         let mirrors = Some(Mirror { is_filled: true, ..mirror });
-        let filled = Definition { growth: now.growth, mirrors, ..begun };
+        let filled = Definition { growth: now.growth, grow_at: now.grow_at, mirrors, ..begun };
         // A slot in which it failed refuses.
         self.everywhere(rebuild.id(), &filled, &Operation::Describe(filled.encode()?)).await?;
         // If its home alone were synced, a power cut could leave it with the name and without some of its keys.

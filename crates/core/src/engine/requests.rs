@@ -11,6 +11,7 @@ use umbel_filter::{Fingerprint, Plan, Spec};
 
 use super::handle::{Answer, Handle};
 use super::part::Order;
+use super::steps::Why;
 use super::{Engine, Shared};
 use crate::definition::{CATALOG, Definition, Growth, Window};
 use crate::entry::{Entry, Operation, Request, SPREAD};
@@ -30,6 +31,8 @@ pub struct NewFilter {
     pub retain: bool,
     /// What happens when it fills up.
     pub growth: Growth,
+    /// How full it is when it begins to grow, in percent, if not as full as others.
+    pub grow_at: Option<u8>,
     /// When it is gone, in milliseconds since 1970.
     pub expires: Option<u64>,
     /// What a door wants to remember of it, at most 256 bytes.
@@ -59,6 +62,7 @@ impl NewFilter {
             sharding: Sharding::default(),
             retain: true,
             growth: Growth::default(),
+            grow_at: None,
             expires: None,
             labels: Bytes::new(),
             window: None,
@@ -279,13 +283,13 @@ impl Engine {
 
     /// Gives a filter another capacity or error rate. It answers as before until the new size is there, slot by slot.
     pub async fn resize(&self, filter: &Arc<Handle>, capacity: u64, error: f64) -> Result<()> {
-        self.shared.resize(filter, capacity, error).await
+        self.shared.resize(filter, capacity, error, Why::Asked).await
     }
 
     /// Builds a filter anew in the same size, from the keys that are in it: counters that were stuck count again.
     pub async fn rebuild(&self, filter: &Arc<Handle>) -> Result<()> {
         let spec = filter.definition().spec;
-        self.shared.resize(filter, spec.capacity, spec.error).await
+        self.shared.resize(filter, spec.capacity, spec.error, Why::Asked).await
     }
 
     /// Makes sure that the token's positions are folded here.
@@ -325,9 +329,10 @@ struct Group {
 
 impl Shared {
     fn define(&self, new: NewFilter) -> Result<Definition> {
-        let NewFilter { name, spec, sharding, retain, growth, expires, labels, window } = new;
+        let NewFilter { name, spec, sharding, retain, growth, grow_at, expires, labels, window } = new;
         let expires = expires.filter(|at| *at != u64::MAX);
-        let mut whole = Definition { retain, growth, expires, labels, window, ..Definition::new(name, spec) };
+        let mut whole =
+            Definition { retain, growth, grow_at, expires, labels, window, ..Definition::new(name, spec) };
         if self.cluster.is_some() {
             CATALOG.clone_into(&mut whole.origin);
         }

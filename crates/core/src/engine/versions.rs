@@ -1,6 +1,9 @@
 //! Versions of filters: made from checkpoints, kept as blobs.
 
 mod known;
+mod listing;
+mod nodes;
+mod placed;
 
 use std::sync::Arc;
 
@@ -18,6 +21,12 @@ use crate::version::{CHUNK_BLOCKS, CHUNK_BYTES_MAX, ChunkId, Version, VersionLay
 use crate::{Error, Position, Result};
 pub(super) use known::Known;
 use known::{LayerAt, Users};
+pub(super) use listing::Listings;
+pub use listing::{Current, Making, Pin};
+pub use nodes::Publication;
+use placed::Placed;
+pub(super) use placed::Shelf;
+pub use placed::{MAGIC as PLACED_MAGIC, placed_version};
 
 const VERSIONS: &str = "versions";
 const CHUNKS: &str = "chunks";
@@ -38,6 +47,29 @@ fn version_name(filter: u64, number: u64) -> String {
 fn chunk_name(id: ChunkId) -> String {
     let id = id.to_string();
     format!("{CHUNKS}/{}/{id}", &id[..2])
+}
+
+/// Where chunks of a version are written, and which are there already.
+struct Target<'a> {
+    known: &'a Known,
+    /// Where several nodes make versions: the one that is made, and the one that it is made from.
+    made: Option<(Making, Option<&'a Placed>)>,
+}
+
+impl Target<'_> {
+    fn is_there(&self, id: ChunkId) -> bool {
+        match self.made {
+            None => self.known.is_there(id),
+            Some((_, base)) => base.is_some_and(|base| base.place(id).is_some()),
+        }
+    }
+
+    fn name(&self, filter: u64, id: ChunkId) -> String {
+        match self.made {
+            None => chunk_name(id),
+            Some((making, _)) => placed::chunk_name(filter, making, id),
+        }
+    }
 }
 
 /// What came of publishing.
@@ -83,6 +115,9 @@ impl Engine {
         let nothing = Token::default();
         let at_least = at_least.unwrap_or(&nothing);
         self.reached(at_least).await?;
+        if let Some((cluster, listings)) = shared.nodes() {
+            return shared.publish_in_nodes(cluster, listings, filter, at_least).await;
+        }
         // Whoever removes chunks that nobody needs would take those of a version that is not written yet.
         let known = &mut *shared.versions.lock().await;
         if known.users.is_none() {
@@ -98,19 +133,52 @@ impl Engine {
 
     /// The numbers of a filter's versions, in order.
     pub async fn versions(&self, filter: u64) -> Result<Vec<u64>> {
-        self.shared.versions(filter).await
+        match &self.shared.listings {
+            None => self.shared.versions(filter).await,
+            Some(listings) => {
+                let listing = listings.of(filter).await?;
+                Ok(listing.versions.iter().map(|listed| listed.making.number).collect())
+            }
+        }
     }
 
     /// A version.
     pub async fn version(&self, filter: u64, number: u64) -> Result<Version> {
-        self.shared.version(filter, number).await
+        match &self.shared.listings {
+            None => self.shared.version(filter, number).await,
+            Some(listings) => self.shared.placed_version(listings, filter, number).await,
+        }
     }
 
-    /// A chunk of some version; none if there is no such chunk.
-    pub async fn chunk(&self, id: ChunkId) -> Result<Option<Bytes>> {
-        let name = chunk_name(id);
+    /// A chunk of some version of a filter; none if there is no such chunk. Where one engine makes all versions, filters share chunks.
+    pub async fn chunk(&self, filter: u64, id: ChunkId) -> Result<Option<Bytes>> {
+        match &self.shared.listings {
+            None => self.shared.read_chunk(&chunk_name(id), id).await,
+            Some(listings) => self.shared.placed_chunk(listings, filter, id).await,
+        }
+    }
+
+    /// Removes versions of a filter but for these, those of filters that are gone, and all chunks that no version of any filter needs
+    /// then. Gives how many chunks went. In a cluster the newest version and what is or was pinned stay in any case.
+    pub async fn keep_versions(&self, filter: u64, kept: &[u64]) -> Result<usize> {
+        if let Some((_, listings)) = self.shared.nodes() {
+            return self.shared.keep_in_nodes(listings, filter, kept).await;
+        }
+        let known = &mut *self.shared.versions.lock().await;
+        let removed = self.shared.keep_versions(known, filter, kept).await;
+        if removed.is_err() {
+            // What is there now is not known: the next one looks again.
+            *known = Known::default();
+        }
+        removed
+    }
+}
+
+impl Shared {
+    /// The bytes of a chunk; none if there is no such blob.
+    async fn read_chunk(&self, name: &str, id: ChunkId) -> Result<Option<Bytes>> {
         let failed = |error: object_store::Error| Error::blob(format!("cannot read {name}"), &error);
-        let found = match self.shared.blobs.get(&Path::from(name.as_str())).await {
+        let found = match self.blobs.get(&Path::from(name)).await {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             found => found.map_err(failed)?,
         };
@@ -124,20 +192,6 @@ impl Engine {
         Ok(Some(bytes))
     }
 
-    /// Removes versions of a filter but for these, those of filters that are gone, and all chunks that no version of any filter needs
-    /// then. Gives how many chunks went.
-    pub async fn keep_versions(&self, filter: u64, kept: &[u64]) -> Result<usize> {
-        let known = &mut *self.shared.versions.lock().await;
-        let removed = self.shared.keep_versions(known, filter, kept).await;
-        if removed.is_err() {
-            // What is there now is not known: the next one looks again.
-            *known = Known::default();
-        }
-        removed
-    }
-}
-
-impl Shared {
     async fn versions(&self, filter: u64) -> Result<Vec<u64>> {
         let names = self.list(&folder(filter)).await?;
         let number = |path: &Path| path.filename()?.strip_suffix(".version")?.parse().ok();
@@ -169,16 +223,13 @@ impl Shared {
         let made_ms = self.clock.unix_millis();
         let last = self.versions(filter.id()).await?.last().copied();
         // Each of them waits for disks or networks several times.
-        let seen: &Known = known;
-        let slots = stream::iter(filter.slots()).map(|slot| self.publish_slot(seen, filter, slot, at_least));
+        let target = Target { known, made: None };
+        let slots = stream::iter(filter.slots()).map(|slot| {
+            let at_least = at_least.position(self.lane(slot).partition);
+            self.publish_slot(&target, filter, slot, at_least)
+        });
         let published: Vec<_> = slots.buffered(SLOTS_AT_ONCE).try_collect().await?;
-        let mut shards = Vec::with_capacity(published.len());
-        for (shard, stored) in published {
-            for (number, (layer, stored)) in shard.layers.iter().zip(&stored).enumerate() {
-                known.remember((filter.id(), shard.slot, number), stored, &layer.chunks);
-            }
-            shards.push(shard);
-        }
+        let shards = known.remember_all(filter.id(), published);
         let version = Version {
             filter: filter.id(),
             number: last.map_or(1, |last| last + 1),
@@ -221,12 +272,11 @@ impl Shared {
     /// A slot's part of a filter, and what its layers were made from.
     async fn publish_slot(
         &self,
-        known: &Known,
+        target: &Target<'_>,
         filter: &Arc<Handle>,
         number: u16,
-        at_least: &Token,
+        at_least: Position,
     ) -> Result<(VersionShard, Vec<StoredLayer>)> {
-        let at_least = at_least.position(self.lane(number).partition);
         for _ in 0..ATTEMPTS {
             self.checkpoint(number).await?;
             let _reader = self.reading[usize::from(number)].begin();
@@ -236,7 +286,7 @@ impl Shared {
             }
             let mut layers = Vec::new();
             for (layer, stored) in stored.layers.iter().enumerate() {
-                layers.push(self.publish_layer(known, (filter.id(), number, layer), stored).await?);
+                layers.push(self.publish_layer(target, (filter.id(), number, layer), stored).await?);
             }
             let shard = VersionShard { slot: number, position, items: stored.counts.items, layers };
             return Ok((shard, stored.layers));
@@ -260,12 +310,17 @@ impl Shared {
         Ok(Some((stored.clone(), position)))
     }
 
-    async fn publish_layer(&self, known: &Known, at: LayerAt, layer: &StoredLayer) -> Result<VersionLayer> {
+    async fn publish_layer(
+        &self,
+        target: &Target<'_>,
+        at: LayerAt,
+        layer: &StoredLayer,
+    ) -> Result<VersionLayer> {
         let mut chunks = Vec::with_capacity(layer.blocks.len().div_ceil(CHUNK_BLOCKS));
         for (part, places) in layer.blocks.chunks(CHUNK_BLOCKS).enumerate() {
-            chunks.push(match known.chunk(at, part, places) {
+            chunks.push(match target.known.chunk(at, part, places, |id| target.is_there(id)) {
                 Some(id) => id,
-                None => self.publish_chunk(known, part, places).await?,
+                None => self.publish_chunk(target, at.0, part, places).await?,
             });
         }
         Ok(VersionLayer { outline: layer.outline.clone(), chunks })
@@ -274,7 +329,8 @@ impl Shared {
     /// The chunk of some blocks, read and, if it is not there, written.
     async fn publish_chunk(
         &self,
-        known: &Known,
+        target: &Target<'_>,
+        filter: u64,
         part: usize,
         places: &[Option<BlockAt>],
     ) -> Result<Option<ChunkId>> {
@@ -289,8 +345,8 @@ impl Shared {
         read_blocks(&*self.blobs, &placed, take).await?;
         let Some(bytes) = chunk(&blocks) else { return Ok(None) };
         let id = ChunkId::of(&bytes);
-        if !known.is_there(id) {
-            let path = Path::from(chunk_name(id));
+        if !target.is_there(id) {
+            let path = Path::from(target.name(filter, id));
             let is_there = self.blobs.head(&path).await.is_ok_and(|there| there.size == bytes.len() as u64);
             if !is_there {
                 let put = self.blobs.put(&path, PutPayload::from(bytes)).await;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use tokio::sync::Notify;
 
+use super::steps::Why;
 use super::{Engine, Handle, Shared};
 use crate::clock::Clock;
 use crate::{Error, Result};
@@ -333,7 +334,7 @@ impl Shared {
                 }
             } else if self.is_worn(filter) {
                 let spec = filter.definition().spec;
-                if let Err(error) = self.resize(filter, spec.capacity, spec.error).await {
+                if let Err(error) = self.resize(filter, spec.capacity, spec.error, Why::Worn).await {
                     failure.get_or_insert(error);
                 }
             }

@@ -10,6 +10,9 @@
 //! counts once.
 //!
 //! All of it happens where the other filter's entries stand in the log, so all who fold the log come to the same.
+//!
+//! When it is filled, and until the other one is dropped, it is the other way round too: one node may have heard that the follower has the
+//! name while another has not, and both have to find what either of them adds.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -207,10 +210,18 @@ impl State {
         !self.followers.is_empty() && self.followers(filter).next().is_some()
     }
 
+    /// The filter whose place another one takes that is filled, while it is still here.
+    pub(super) fn replaced_by(&self, filter: u64) -> Option<u64> {
+        if self.followers.is_empty() {
+            return None;
+        }
+        let mirror = self.filters.get(&filter)?.definition.mirrors?;
+        (mirror.is_filled && self.filters.contains_key(&mirror.of)).then_some(mirror.of)
+    }
+
     /// The filters that have to be in memory for an entry besides its own: those that follow it, and the one that it follows.
     pub(crate) fn related(&self, filter: u64) -> Vec<u64> {
-        let filling = self.filters.get(&filter).filter(|shard| shard.definition.is_filling());
-        let of = filling.and_then(|shard| shard.definition.mirrors).map(|mirror| mirror.of);
+        let of = self.filters.get(&filter).and_then(|shard| shard.definition.mirrors).map(|mirror| mirror.of);
         of.into_iter().chain(self.followers(filter)).collect()
     }
 
@@ -224,7 +235,9 @@ impl State {
         let counts = |filter: &u64| {
             self.filters.get(filter).is_some_and(|shard| shard.definition.spec.kind != Kind::Bloom)
         };
-        asks.then_some(filter).into_iter().chain(self.followers(filter)).filter(counts).collect()
+        let replaced = self.replaced_by(filter).filter(|_| matches!(work, Work::Remove(_)));
+        let asked = asks.then_some(filter).into_iter().chain(self.followers(filter)).chain(replaced);
+        asked.filter(counts).collect()
     }
 
     /// How often each key may be in a filter that follows another: as often as it is there, and once if it is not.
@@ -289,6 +302,44 @@ impl State {
             }
         }
         Ok(outcome)
+    }
+}
+
+/// What is done in a filter whose place another one takes.
+impl State {
+    /// Says whether everything is known that it takes to do there what is done in the other one.
+    pub(super) fn check_replaced(&self, old: u64, work: Work<'_>, archived: &Archived) -> Result<()> {
+        match (work, self.filters.get(&old)) {
+            (Work::Add(_), Some(shard)) => shard.resident().map(drop),
+            (Work::Remove(keys), Some(shard)) => shard.check_follows(old, keys, archived),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds there what was added to the other one, and takes out what was taken out of it.
+    pub(super) fn perform_in_replaced(
+        &mut self,
+        old: u64,
+        work: Work<'_>,
+        outcome: &Outcome,
+        archived: &Archived,
+    ) -> Result<()> {
+        let Some(shard) = self.filters.get_mut(&old) else { return Ok(()) };
+        match (work, outcome) {
+            // However full it is: it has not long to live.
+            (Work::Add(keys), Outcome::Added(new) | Outcome::Full(new, _)) => {
+                shard.take(&keys[..new.len()], &self.means)?;
+            }
+            (Work::Remove(keys), Outcome::Removed(removed)) if shard.definition.spec.kind != Kind::Bloom => {
+                for (key, _) in keys.iter().zip(removed).filter(|(_, removed)| **removed) {
+                    if shard.held(old, *key, archived)? > 0 {
+                        shard.take_out(*key);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 

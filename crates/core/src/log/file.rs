@@ -217,7 +217,7 @@ impl Log for FileLog {
         true
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
+    async fn append_after(&self, partition: u32, entries: Vec<Bytes>, _read: Position) -> Result<Appended> {
         super::check_entries(&entries)?;
         let partition = self.partition(partition)?;
         let (positions, filling) = partition.append(&entries)?;
@@ -230,7 +230,7 @@ impl Log for FileLog {
             partition.synced(*last).await?;
         }
         // Nobody else appends, so nobody asks.
-        Ok(Appended { behind: None, positions })
+        Ok(Appended { positions, is_next: false })
     }
 
     async fn sync(&self, partition: u32) -> Result<()> {

@@ -42,13 +42,13 @@ impl Log for MemoryLog {
         self.partitions.len() as u32
     }
 
-    async fn append(&self, partition: u32, entries: Vec<Bytes>) -> Result<Appended> {
+    async fn append_after(&self, partition: u32, entries: Vec<Bytes>, read: Position) -> Result<Appended> {
         super::check_entries(&entries)?;
         let mut partition = self.partition(partition)?;
         let first = partition.entries.len();
         partition.entries.extend(entries);
         let positions = (first + 1..=partition.entries.len()).map(position).collect();
-        Ok(Appended { behind: Some(position(first)), positions })
+        Ok(Appended { positions, is_next: read == position(first) })
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {

@@ -1,11 +1,17 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbel_core::clock::ManualClock;
 use umbel_core::definition::Growth;
 use umbel_core::disk::MemoryDisk;
-use umbel_core::engine::{Answer, Engine, NewFilter, Settings};
+use umbel_core::engine::{Answer, Engine, Event, Handle, NewFilter, Settings, Size, Why};
 use umbel_core::entry::Request;
 use umbel_core::{Error, log::MemoryLog};
 use umbel_filter::{Counter, Kind, Layout, Spec};
 
-use crate::world::{SLOTS, absent, block_on, everywhere, key, keys, open, open_with, reopened, settings};
+use crate::world::{
+    SLOTS, absent, block_on, everywhere, key, keys, open, open_at, open_with, reopened, settings, settle,
+};
 
 #[test]
 fn what_was_added_is_there_after_every_restart() {
@@ -297,9 +303,9 @@ fn a_request_has_one_effect_and_one_answer_across_restarts() {
 #[test]
 fn two_engines_on_one_log_agree() {
     block_on(async {
-        let log = std::sync::Arc::new(MemoryLog::new(2));
+        let log = Arc::new(MemoryLog::new(2));
         let open = async || {
-            let blobs = std::sync::Arc::new(object_store::memory::InMemory::new());
+            let blobs = Arc::new(object_store::memory::InMemory::new());
             Engine::builder(settings()).with_log(log.clone()).with_blobs(blobs).open().await.unwrap()
         };
         let (one, other) = (open().await, open().await);
@@ -322,7 +328,7 @@ fn two_engines_on_one_log_agree() {
 #[test]
 fn background_threads_and_others_do_the_same_work_at_once() {
     let disk = MemoryDisk::default();
-    let busy = Settings { checkpoint_every: std::time::Duration::ZERO, ..settings() };
+    let busy = Settings { checkpoint_every: Duration::ZERO, ..settings() };
     let engine = block_on(open_with(&disk, busy)).unwrap();
     block_on(engine.create(everywhere("f", Spec::counting(100, 0.01)))).unwrap();
     engine.start().unwrap();
@@ -366,5 +372,63 @@ fn a_deployment_keeps_its_sizes() {
         let other = Settings { slots: SLOTS * 2, ..settings() };
         let refused = open_with(&disk, other).await.unwrap_err();
         assert!(refused.to_string().contains("4 slots"), "{refused}");
+    });
+}
+
+#[test]
+fn sizes_are_told_with_the_time_and_the_reason() {
+    block_on(async {
+        let (disk, clock) = (MemoryDisk::default(), ManualClock::default());
+        let engine = open_at(&disk, &clock).await.unwrap();
+        clock.advance(Duration::from_secs(5));
+        let early = NewFilter { grow_at: Some(30), ..NewFilter::new("early", Spec::bloom(1_000, 0.01)) };
+        let late = NewFilter { grow_at: Some(100), ..NewFilter::new("late", Spec::bloom(1_000, 0.01)) };
+        let (early, late) = (engine.create(early).await.unwrap(), engine.create(late).await.unwrap());
+        for filter in [&early, &late] {
+            engine.add(filter, &keys(0..350)).await.unwrap();
+            settle(&engine).await.unwrap();
+        }
+        let size = |capacity| Size { capacity, error: 0.01 };
+        let begun = |filter: &Arc<Handle>, to, items, why| Event::Begun {
+            filter: filter.id(),
+            generation: 1,
+            from: size(1_000),
+            to: size(to),
+            items,
+            why,
+            at_ms: 5_000,
+        };
+        let answers =
+            |filter: &Arc<Handle>| Event::Answers { filter: filter.id(), generation: 1, at_ms: 5_000 };
+        assert_eq!(engine.take_steps(), [begun(&early, 2_000, 350, Why::Due), answers(&early)]);
+        assert_eq!(engine.take_steps(), [], "each is told once");
+
+        // It waits until it is full, or is told to grow by hand.
+        engine.add(&late, &keys(350..990)).await.unwrap();
+        settle(&engine).await.unwrap();
+        assert_eq!((engine.take_steps(), late.definition().spec.capacity), (vec![], 1_000));
+        engine.add(&late, &keys(2_000..2_100)).await.unwrap();
+        let [Event::Begun { why: Why::Full, items: 985..=990, .. }, Event::Answers { .. }] =
+            engine.take_steps()[..]
+        else {
+            panic!("it was full");
+        };
+        engine.resize(&early, 9_000, 0.001).await.unwrap();
+        let [Event::Begun { why: Why::Asked, generation: 2, .. }, Event::Answers { .. }] =
+            engine.take_steps()[..]
+        else {
+            panic!("it was asked for");
+        };
+
+        // The threshold is in the log: it survives a crash, and can be given back.
+        engine.set_grow_at(&late, Some(55)).await.unwrap();
+        assert!(engine.set_grow_at(&late, Some(0)).await.is_err());
+        drop(engine);
+        let engine = open_at(&disk, &clock).await.unwrap();
+        let late = engine.filter("late").unwrap();
+        assert_eq!(late.definition().grow_at, Some(55));
+        assert_eq!(engine.due_at(&late), Some((late.definition().spec.capacity * 55).div_ceil(100)));
+        engine.set_grow_at(&late, None).await.unwrap();
+        assert_eq!(late.definition().grow_at, None);
     });
 }

@@ -3,6 +3,7 @@
 mod looks;
 mod orphans;
 mod rebuilds;
+mod versions;
 mod wholes;
 mod windows;
 
@@ -15,13 +16,14 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use umbel_core::clock::ManualClock;
 use umbel_core::engine::{
-    Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, NewFilter, PartOf, Role, Settings, Shape,
-    Token, Told,
+    Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, NewFilter, PartChanges, PartOf, Publication,
+    Role, Settings, Shape, Token, Told,
 };
 use umbel_core::fold::Counts;
 use umbel_core::log::{Log, MemoryLog};
 use umbel_core::random::{Random, SeededRandom};
 use umbel_core::registry::EmbeddedRegistry;
+use umbel_core::version::VersionShard;
 use umbel_core::{Error, Position, Result};
 use umbel_filter::{Fingerprint, Spec};
 
@@ -218,6 +220,39 @@ impl Cluster for Seat {
     async fn blocks(&self, part: PartOf, from: BlocksFrom, bytes_max: usize) -> Result<Bytes> {
         self.town.engine(self.first(part.partition))?.blocks_for_peer(part, from, bytes_max).await
     }
+
+    async fn publish(&self, parts: &[PartOf], publication: &Publication) -> Result<Vec<VersionShard>> {
+        let mut all = Vec::new();
+        for part in parts {
+            let first = self.town.engine(self.first(part.partition))?;
+            let mut made = first.publish_for_peer(&[*part], publication).await;
+            for _ in 0..10 {
+                // Another node made checkpoints before: they are taken over, and it is asked again.
+                if !matches!(made, Err(Error::Moved(_) | Error::Retry(_))) {
+                    break;
+                }
+                let _ = first.follow().await;
+                made = first.publish_for_peer(&[*part], publication).await;
+            }
+            all.extend(made?);
+        }
+        Ok(all)
+    }
+
+    async fn changes(&self, filter: u64, after: &[(u32, Position)]) -> Result<Vec<PartChanges>> {
+        let mut all = Vec::new();
+        for place in after {
+            let first = self.town.engine(self.first(place.0))?;
+            let mut told = first.changes_for_peer(filter, &[*place]).await;
+            if let Err(Error::Moved(_) | Error::Retry(_)) = told {
+                // It is taken in anew, because the log that this node had to read was trimmed.
+                let _ = first.follow().await;
+                told = first.changes_for_peer(filter, &[*place]).await;
+            }
+            all.extend(told?);
+        }
+        Ok(all)
+    }
 }
 
 /// What outlives every node.
@@ -225,6 +260,8 @@ struct World {
     town: Arc<Town>,
     log: Arc<MemoryLog>,
     blobs: Arc<InMemory>,
+    /// The blobs as the engines see them.
+    store: Arc<dyn ObjectStore>,
     registry: Arc<EmbeddedRegistry>,
     random: SeededRandom,
     /// Each node has its own.
@@ -233,10 +270,16 @@ struct World {
 
 impl World {
     async fn new(seed: u64) -> Self {
+        let blobs = Arc::new(InMemory::new());
+        Self::on(seed, Arc::clone(&blobs), blobs).await
+    }
+
+    async fn on(seed: u64, blobs: Arc<InMemory>, store: Arc<dyn ObjectStore>) -> Self {
         let world = Self {
             town: Arc::default(),
             log: Arc::new(MemoryLog::new(PARTITIONS)),
-            blobs: Arc::new(InMemory::new()),
+            blobs,
+            store,
             registry: Arc::new(EmbeddedRegistry::in_memory(Arc::new(ManualClock::default()))),
             random: SeededRandom::new(seed),
             clocks: (0..NODES).map(|_| ManualClock::default()).collect(),
@@ -267,9 +310,9 @@ impl World {
             checkpoint_bytes: 1,
             ..Settings::default()
         };
-        let blobs: Arc<dyn ObjectStore> = Arc::clone(&self.blobs) as _;
-        let builder =
-            Engine::builder(settings).with_log(Arc::clone(&self.log) as Arc<dyn Log>).with_blobs(blobs);
+        let builder = Engine::builder(settings)
+            .with_log(Arc::clone(&self.log) as Arc<dyn Log>)
+            .with_blobs(Arc::clone(&self.store));
         let builder = builder.with_clock(Arc::new(self.clocks[node].clone()));
         let builder = builder.with_random(Arc::new(SeededRandom::new(self.random.next())));
         self.town.learn(node);

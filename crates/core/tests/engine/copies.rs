@@ -29,7 +29,7 @@ async fn copied(engine: &Engine, filter: &Arc<Handle>, before: Option<&Copy>) ->
     let reused = before.map_or(0, |before| assembly.reuse(before));
     assert_eq!(assembly.missing().len(), all - reused);
     for id in assembly.missing().collect::<Vec<_>>() {
-        assert!(assembly.put(&engine.chunk(id).await.unwrap().unwrap()).unwrap());
+        assert!(assembly.put(&engine.chunk(filter.id(), id).await.unwrap().unwrap()).unwrap());
     }
     assembly.finish(&means()).unwrap()
 }
@@ -193,7 +193,7 @@ fn somebody_elses_changes_and_chunks_are_refused() {
         let mut assembly = Assembly::new(version, &means()).unwrap();
         assert!(!assembly.put(b"no chunk of it").unwrap());
         let id = assembly.missing().next().unwrap();
-        let mut bytes = engine.chunk(id).await.unwrap().unwrap().to_vec();
+        let mut bytes = engine.chunk(filter.id(), id).await.unwrap().unwrap().to_vec();
         bytes[9] ^= 1;
         assert!(!assembly.put(&bytes).unwrap(), "a flipped bit makes it another chunk");
         assert!(matches!(assembly.finish(&means()), Err(Error::Retry(_))), "it is not whole");

@@ -18,7 +18,7 @@ async fn assembled(engine: &Engine, version: &Version) -> Vec<Filter> {
         let mut filter = layer.empty(None, &Limits::default()).unwrap();
         for (number, id) in layer.chunks.iter().enumerate() {
             let Some(id) = id else { continue };
-            let chunk = engine.chunk(*id).await.unwrap().expect("it is there");
+            let chunk = engine.chunk(version.filter, *id).await.unwrap().expect("it is there");
             layer.fill(&mut filter, number, &chunk).unwrap();
         }
         filters.push(filter);
@@ -108,7 +108,7 @@ fn only_what_changed_is_new_and_only_what_is_needed_stays() {
         // A filter that is gone takes its versions with it.
         engine.drop_filter(&small).await.unwrap();
         assert_eq!(engine.keep_versions(large.id(), &[2]).await.unwrap(), chunks(&of_small).len());
-        assert_eq!(engine.chunk(of_small.chunks().next().unwrap()).await.unwrap(), None);
+        assert_eq!(engine.chunk(small.id(), of_small.chunks().next().unwrap()).await.unwrap(), None);
         assert!(engine.versions(small.id()).await.unwrap().is_empty());
     });
 }
@@ -122,7 +122,7 @@ fn wrong_chunks_are_refused() {
         let version = engine.publish(&filter).await.unwrap();
         let layer = &version.shards[0].layers[0];
         let mut array = layer.empty(None, &Limits::default()).unwrap();
-        let mut chunk = engine.chunk(layer.chunks[0].unwrap()).await.unwrap().unwrap().to_vec();
+        let mut chunk = engine.chunk(filter.id(), layer.chunks[0].unwrap()).await.unwrap().unwrap().to_vec();
         assert!(matches!(layer.fill(&mut array, 1, &chunk), Err(Error::Corrupt(_))), "another's place");
         assert!(layer.fill(&mut array, 0, &chunk).is_ok());
         chunk[100] ^= 1;
@@ -200,7 +200,7 @@ fn little_is_read_to_publish_little() {
 
         // A chunk that was removed is not taken for one that is there.
         engine.keep_versions(large.id(), &[]).await.unwrap();
-        assert_eq!(engine.chunk(first.chunks().next().unwrap()).await.unwrap(), None);
+        assert_eq!(engine.chunk(large.id(), first.chunks().next().unwrap()).await.unwrap(), None);
         let third = engine.publish(&large).await.unwrap();
         assert_eq!((third.number, third.digest()), (1, second.digest()), "it begins anew");
         assert_eq!(assembled(&engine, &third).await[0].digest(), digests_of(&large)[0]);

@@ -85,6 +85,22 @@ impl Effects {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes over what was noted where the lane was folded beside itself. Up to `applied`, it was folded here, too.
+    pub(super) fn go_on(&self, applied: Position, beside: Self) {
+        let beside = beside.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.lock();
+        if beside.after > applied {
+            // What happened in between nobody saw.
+            *kept = beside;
+            return;
+        }
+        for (position, keys) in beside.exceptions {
+            if position > applied {
+                kept.push(position, keys);
+            }
+        }
+    }
+
     /// Notes what an entry came to.
     pub(super) fn put(&self, position: Position, effect: Effect, split: &Split) {
         let keys = match effect {
@@ -93,17 +109,7 @@ impl Effects {
             Effect::Keys(keys) => keys,
             Effect::Unknown => return self.lock().forget(position),
         };
-        let mut kept = self.lock();
-        if position <= kept.after {
-            return;
-        }
-        kept.keys += keys.len() + 1;
-        kept.exceptions.push_back((position, keys));
-        while kept.keys > KEYS_MAX {
-            let Some((position, _)) = kept.exceptions.front() else { break };
-            let position = *position;
-            kept.forget(position);
-        }
+        self.lock().push(position, keys);
     }
 
     pub(super) fn get(&self, position: Position) -> Result<Effect> {
@@ -117,11 +123,57 @@ impl Effects {
 }
 
 impl Kept {
+    fn push(&mut self, position: Position, keys: Vec<Fingerprint>) {
+        if position <= self.after {
+            return;
+        }
+        self.keys += keys.len() + 1;
+        self.exceptions.push_back((position, keys));
+        while self.keys > KEYS_MAX {
+            let Some((position, _)) = self.exceptions.front() else { break };
+            let position = *position;
+            self.forget(position);
+        }
+    }
+
     fn forget(&mut self, upto: Position) {
         while self.exceptions.front().is_some_and(|(position, _)| *position <= upto) {
             let keys = self.exceptions.pop_front().map_or(0, |(_, keys)| keys.len() + 1);
             self.keys -= keys;
         }
         self.after = self.after.max(upto);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(number: u128) -> Position {
+        Position::from_number(number)
+    }
+
+    /// Effects after a position, with exceptions at others.
+    fn effects(after: u128, exceptions: &[u128]) -> Effects {
+        let effects = Effects::after(at(after));
+        exceptions.iter().for_each(|position| effects.lock().push(at(*position), Vec::new()));
+        effects
+    }
+
+    #[test]
+    fn what_was_folded_beside_is_taken_over() {
+        let nothing = Ok(Effect::Keys(Vec::new()));
+        let told = |effects: &Effects, position: u128| effects.get(at(position)).map_err(|_| ());
+        // It goes on where this one ended, or before.
+        let lane = effects(10, &[12, 15]);
+        lane.go_on(at(20), effects(18, &[19, 25]));
+        assert_eq!((told(&lane, 12), told(&lane, 25)), (nothing.clone(), nothing.clone()));
+        assert_eq!((told(&lane, 13), told(&lane, 30)), (Ok(Effect::Whole), Ok(Effect::Whole)));
+        assert_eq!(told(&lane, 10), Err(()));
+        // There is a gap.
+        let lane = effects(10, &[12]);
+        lane.go_on(at(20), effects(22, &[25]));
+        assert_eq!((told(&lane, 12), told(&lane, 22)), (Err(()), Err(())));
+        assert_eq!((told(&lane, 25), told(&lane, 26)), (nothing, Ok(Effect::Whole)));
     }
 }

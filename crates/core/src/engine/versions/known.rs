@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::super::stored::{BlockAt, StoredLayer};
-use crate::version::{CHUNK_BLOCKS, ChunkId, Version};
+use crate::version::{CHUNK_BLOCKS, ChunkId, Version, VersionShard};
 
 /// Blocks whose places are remembered: those of 64 GiB of arrays, in some 50 MiB.
 const BLOCKS_MAX: usize = 1 << 20;
@@ -42,6 +42,7 @@ impl Known {
         at: LayerAt,
         part: usize,
         blocks: &[Option<BlockAt>],
+        is_there: impl Fn(ChunkId) -> bool,
     ) -> Option<Option<ChunkId>> {
         if blocks.iter().all(Option::is_none) {
             return Some(None);
@@ -53,12 +54,28 @@ impl Known {
             return None;
         }
         let id = *source.chunks.get(part)?;
-        id.is_none_or(|id| self.is_there(id)).then_some(id)
+        id.is_none_or(is_there).then_some(id)
     }
 
     /// Whether a version needs a chunk, so that it must be there.
     pub(super) fn is_there(&self, id: ChunkId) -> bool {
         self.users.as_ref().is_some_and(|users| users.need(id))
+    }
+
+    /// Remembers what shards of a filter were published from.
+    pub(super) fn remember_all(
+        &mut self,
+        filter: u64,
+        published: Vec<(VersionShard, Vec<StoredLayer>)>,
+    ) -> Vec<VersionShard> {
+        let mut shards = Vec::with_capacity(published.len());
+        for (shard, stored) in published {
+            for (number, (layer, stored)) in shard.layers.iter().zip(&stored).enumerate() {
+                self.remember((filter, shard.slot, number), stored, &layer.chunks);
+            }
+            shards.push(shard);
+        }
+        shards
     }
 
     /// Remembers what an array was published from.
@@ -134,14 +151,17 @@ mod tests {
         let mut known = Known { users: Some(Users::default()), ..Known::default() };
         let (stored, id) = (layer(0, 6), ChunkId::of(b"a chunk"));
         known.remember((1, 0, 0), &stored, &[Some(id), None]);
-        assert_eq!(known.chunk((1, 0, 0), 0, &stored.blocks[..4]), None, "no version needs it");
-        assert_eq!(known.chunk((1, 0, 0), 1, &stored.blocks[4..]), Some(None), "it has only zeros");
+        let chunk = |known: &Known, at, part, blocks: &[Option<BlockAt>]| {
+            known.chunk(at, part, blocks, |id| known.is_there(id))
+        };
+        assert_eq!(chunk(&known, (1, 0, 0), 0, &stored.blocks[..4]), None, "no version needs it");
+        assert_eq!(chunk(&known, (1, 0, 0), 1, &stored.blocks[4..]), Some(None), "it has only zeros");
         known.users.as_mut().unwrap().counts.insert(id, 1);
-        assert_eq!(known.chunk((1, 0, 0), 0, &stored.blocks[..4]), Some(Some(id)));
-        assert_eq!(known.chunk((1, 0, 1), 0, &stored.blocks[..4]), None, "another layer");
-        assert_eq!(known.chunk((1, 0, 0), 0, &layer(1, 4).blocks), None, "other places");
-        assert_eq!(known.chunk((1, 0, 0), 0, &stored.blocks[..3]), None, "a part of them");
-        assert_eq!(known.chunk((9, 9, 9), 7, &[None, None]), Some(None), "zeros are known anywhere");
+        assert_eq!(chunk(&known, (1, 0, 0), 0, &stored.blocks[..4]), Some(Some(id)));
+        assert_eq!(chunk(&known, (1, 0, 1), 0, &stored.blocks[..4]), None, "another layer");
+        assert_eq!(chunk(&known, (1, 0, 0), 0, &layer(1, 4).blocks), None, "other places");
+        assert_eq!(chunk(&known, (1, 0, 0), 0, &stored.blocks[..3]), None, "a part of them");
+        assert_eq!(chunk(&known, (9, 9, 9), 7, &[None, None]), Some(None), "zeros are known anywhere");
     }
 
     #[test]
