@@ -39,6 +39,11 @@ impl Catalog {
         Self { counts: Some(counts), ..self }
     }
 
+    /// What was fetched and is kept, for whoever changes records here.
+    pub fn hot(&self) -> Option<&Arc<Hot>> {
+        self.hot.as_ref()
+    }
+
     /// Another domain takes part, or is asked in other ways than before.
     pub fn join(&self, domain: Domain) -> Result<()> {
         let domain = Arc::new(domain);
@@ -97,24 +102,12 @@ impl Catalog {
 
     /// The same for many keys.
     pub async fn lookup_many<K: AsRef<[u8]>>(&self, keys: &[K], within: Duration) -> Answers {
-        let deadline = Instant::now() + within.min(DEADLINE_MAX);
-        let domains = self.in_order();
-        let mut answers = look_in(&domains, keys);
-        let asked = domains.iter().enumerate().filter_map(|(number, domain)| {
-            let unknown = answers.unknown(number);
-            let remote = domain.remote.as_ref().filter(|_| !unknown.is_empty())?;
-            let keys: Vec<&[u8]> = unknown.iter().map(|key| keys[*key].as_ref()).collect();
-            Some(async move {
-                // Whatever does not come in time stays unknown.
-                let told = timeout_at(deadline, remote.ask(&keys)).await.ok()?.ok()?;
-                (told.answers.len() == unknown.len()).then_some((number, unknown, told))
-            })
-        });
-        let asked: Vec<_> = asked.collect();
-        for (number, keys, told) in join_all(asked).await.into_iter().flatten() {
-            answers.tell(number, &keys, &told.answers, told.age);
-        }
-        answers
+        lookup_in(&self.in_order(), keys, within).await
+    }
+
+    /// What the local domain alone says of a key.
+    pub async fn lookup_local(&self, key: impl AsRef<[u8]>, within: Duration) -> Vec<Standing> {
+        lookup_in(&self.local_alone(), &[key], within).await.standings(0)
     }
 
     /// The local domain, then the others, the likeliest first.
@@ -124,6 +117,31 @@ impl Catalog {
         answers::sort(&mut domains[1..]);
         domains
     }
+
+    pub(crate) fn local_alone(&self) -> [Arc<Domain>; 1] {
+        [Arc::clone(&self.local)]
+    }
+}
+
+/// Asks what is in memory, and over the network for what is not known there.
+async fn lookup_in<K: AsRef<[u8]>>(domains: &[Arc<Domain>], keys: &[K], within: Duration) -> Answers {
+    let deadline = Instant::now() + within.min(DEADLINE_MAX);
+    let mut answers = look_in(domains, keys);
+    let asked = domains.iter().enumerate().filter_map(|(number, domain)| {
+        let unknown = answers.unknown(number);
+        let remote = domain.remote.as_ref().filter(|_| !unknown.is_empty())?;
+        let keys: Vec<&[u8]> = unknown.iter().map(|key| keys[*key].as_ref()).collect();
+        Some(async move {
+            // Whatever does not come in time stays unknown.
+            let told = timeout_at(deadline, remote.ask(&keys)).await.ok()?.ok()?;
+            (told.answers.len() == unknown.len()).then_some((number, unknown, told))
+        })
+    });
+    let asked: Vec<_> = asked.collect();
+    for (number, keys, told) in join_all(asked).await.into_iter().flatten() {
+        answers.tell(number, &keys, &told.answers, told.age);
+    }
+    answers
 }
 
 /// Asks what is in memory: the first domain for all keys, the others for those that it does not have.

@@ -13,7 +13,7 @@ use crate::catalog::look_in;
 use crate::hot::Entry;
 use crate::limits::DEADLINE_MAX;
 use crate::source::Record;
-use crate::{Catalog, Domain, Error, Keys, Result};
+use crate::{Catalog, Domain, Error, Hot, Keys, Result};
 
 /// What a lookup with a fetch came to.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +23,12 @@ pub struct Fetched {
     /// What is known of every domain that was asked, the likeliest first. A false positive that was found out is `Absent`; a domain that
     /// could not be reached is `Unknown`. Where the record was found, nobody waited for the others any more.
     pub standings: Vec<Standing>,
-    /// What was done, in the order in which it ended.
+    /// What was done besides, in the order in which it ended.
     pub steps: Vec<Step>,
+    /// How long the filters in memory took, and what was kept of answers before.
+    pub looked: Duration,
+    /// How long all of it took.
+    pub took: Duration,
 }
 
 impl Fetched {
@@ -41,7 +45,9 @@ pub struct Step {
     pub domain: Arc<str>,
     /// What was asked.
     pub origin: Origin,
-    /// When it ended, since the lookup began.
+    /// When it began, since the lookup did.
+    pub began: Duration,
+    /// When it ended.
     pub ended: Duration,
     /// Why it came to nothing.
     pub failed: Option<Error>,
@@ -71,15 +77,29 @@ impl Catalog {
     /// The record with a key, from whichever domain has it. The local one is asked first; if it does not have it, all others that may,
     /// at the same time. It ends after `within`, whatever happens.
     pub async fn fetch(&self, key: impl AsRef<[u8]>, within: Duration) -> Fetched {
-        let (key, within) = (key.as_ref(), within.min(DEADLINE_MAX));
-        let began = Instant::now();
-        let domains = self.in_order();
-        let answers = look_in(&domains, &[key]);
-        let mut attempt = Attempt { key, began, domains: &domains, answers, fetched: Fetched::default() };
+        let key = key.as_ref();
         if let Some(counts) = &self.counts {
             counts.note(key);
         }
-        let ticket = match &self.hot {
+        self.fetch_from(&self.in_order(), key, within, self.hot.as_deref()).await
+    }
+
+    /// The record with a key, if the local domain has it: what another domain asks for, which counts and keeps what it gets itself.
+    pub async fn fetch_local(&self, key: impl AsRef<[u8]>, within: Duration) -> Fetched {
+        self.fetch_from(&self.local_alone(), key.as_ref(), within, None).await
+    }
+
+    async fn fetch_from(
+        &self,
+        domains: &[Arc<Domain>],
+        key: &[u8],
+        within: Duration,
+        hot: Option<&Hot>,
+    ) -> Fetched {
+        let (began, within) = (Instant::now(), within.min(DEADLINE_MAX));
+        let answers = look_in(domains, &[key]);
+        let mut attempt = Attempt { key, began, domains, answers, fetched: Fetched::default() };
+        let ticket = match hot {
             Some(hot) => match hot.get(key) {
                 Ok(entry) if attempt.agrees_with(&entry) => return attempt.finish_with(&entry),
                 Ok(_) => Some(hot.forget(key)),
@@ -87,6 +107,7 @@ impl Catalog {
             },
             None => None,
         };
+        attempt.fetched.looked = began.elapsed();
         // A local source that hangs must leave time for the others.
         let local_share = if domains.len() > 1 { within / 2 } else { within };
         attempt.try_domains(&[0], began + local_share).await;
@@ -96,7 +117,7 @@ impl Catalog {
             attempt.try_domains(&others, began + within).await;
         }
         let fetched = attempt.finish();
-        if let Some((hot, ticket)) = self.hot.as_ref().zip(ticket) {
+        if let Some((hot, ticket)) = hot.zip(ticket) {
             hot.put(ticket, key, &fetched);
         }
         fetched
@@ -180,7 +201,10 @@ impl Attempt<'_> {
     }
 
     fn finish(self) -> Fetched {
-        Fetched { standings: self.answers.standings(0), ..self.fetched }
+        let took = self.began.elapsed();
+        // What was answered from memory alone took all of it.
+        let looked = if self.fetched.looked.is_zero() { took } else { self.fetched.looked };
+        Fetched { standings: self.answers.standings(0), looked, took, ..self.fetched }
     }
 }
 
@@ -196,12 +220,13 @@ async fn try_domain(
     let mut tried =
         Tried { number, answer, age: domain.age(), origin: Origin::Filter, record: None, steps: Vec::new() };
     if let Some(remote) = domain.remote.as_ref().filter(|_| answer == Answer::Unknown) {
+        let asked = began.elapsed();
         let told = in_time(deadline, remote.ask(&[key])).await;
         let told = told.and_then(|told| match told.answers[..] {
             [answer] => Ok((answer, told.age)),
             _ => Err(Error::Corrupt("answers for other keys than were asked for".into())),
         });
-        tried.note(domain, Origin::Network, began, told.as_ref().err());
+        tried.note(domain, Origin::Network, (began, asked), told.as_ref().err());
         if let Ok((answer, age)) = told {
             (tried.answer, tried.age, tried.origin) = (answer, age, Origin::Network);
         }
@@ -210,8 +235,9 @@ async fn try_domain(
         return tried;
     }
     let Some(source) = &domain.source else { return tried };
+    let asked = began.elapsed();
     let found = in_time(deadline, source.fetch(key)).await;
-    tried.note(domain, Origin::Source, began, found.as_ref().err());
+    tried.note(domain, Origin::Source, (began, asked), found.as_ref().err());
     tried.origin = Origin::Source;
     if tried.answer == Answer::Maybe
         && let Ok(found) = &found
@@ -232,9 +258,16 @@ async fn try_domain(
 }
 
 impl Tried {
-    fn note(&mut self, domain: &Domain, origin: Origin, began: Instant, failed: Option<&Error>) {
-        let (domain, ended) = (Arc::clone(&domain.name), began.elapsed());
-        self.steps.push(Step { domain, origin, ended, failed: failed.cloned() });
+    /// Notes a step that was taken so long after the lookup began.
+    fn note(
+        &mut self,
+        domain: &Domain,
+        origin: Origin,
+        (lookup, began): (Instant, Duration),
+        failed: Option<&Error>,
+    ) {
+        let (domain, ended) = (Arc::clone(&domain.name), lookup.elapsed());
+        self.steps.push(Step { domain, origin, began, ended, failed: failed.cloned() });
     }
 }
 

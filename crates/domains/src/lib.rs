@@ -13,7 +13,7 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `keys.rs` | keys of a question, hashed once for all filters that hash alike |
-//! | `held.rs`, `remote.rs` | the two ways to ask a domain: in memory, and over the network |
+//! | `held.rs`, `copied.rs`, `remote.rs` | the two ways to ask a domain: in memory, and over the network |
 //! | `domain.rs`, `hits.rs` | a domain, and how often it had what it might have had |
 //! | `catalog.rs`, `answers.rs` | all domains together, and what they say |
 //! | `source.rs`, `source/` | where a domain's records are: SQL, HTTP |
@@ -22,6 +22,7 @@
 //! | `counts.rs` | how often keys are asked for, and which most often |
 //! | `changes.rs`, `changes/` | records that are added, changed and erased, and the filter that hears of it once |
 //! | `roster.rs`, `roster/` | which domains there are, as the registry has it |
+//! | `service.rs`, `service/` | all of it for a server: catalogs from settings, others that come and go |
 //! | `limits.rs` | every limit |
 //!
 //! ```
@@ -44,6 +45,7 @@
 mod answers;
 mod catalog;
 pub mod changes;
+mod copied;
 mod counts;
 mod domain;
 mod error;
@@ -55,10 +57,12 @@ mod keys;
 pub mod limits;
 mod remote;
 pub mod roster;
+pub mod service;
 pub mod source;
 
 pub use answers::{Answers, Origin, Standing};
 pub use catalog::Catalog;
+pub use copied::CopiedFilter;
 pub use counts::Counts;
 pub use domain::Domain;
 pub use error::{Error, Result};

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use umbel_core::registry::Registry;
+use umbel_core::registry::{Expected, Registry};
 
-use crate::{Catalog, Domain, Result};
+use crate::{Catalog, Domain, Error, Result};
 pub use announced::{Announced, Published};
 pub use place::Place;
 
@@ -114,6 +114,18 @@ impl Roster {
         (self.domains, self.revision) = (now, Some(listing.revision));
         Ok(events)
     }
+}
+
+/// A domain is none any more, and its own process cannot say so: others pass it over. Whether there was one; one that somebody runs is
+/// not forgotten.
+pub async fn forget(registry: &dyn Registry, name: &str) -> Result<bool> {
+    if registry.get(&format!("{ALIVE}{name}")).await?.is_some() {
+        return Err(Error::Invalid(format!("somebody runs the domain {name}; end it first")));
+    }
+    let Some(known) = registry.get(&format!("{KNOWN}{name}")).await? else { return Ok(false) };
+    // Somebody may have come back in between, and says so again.
+    registry.delete(&format!("{KNOWN}{name}"), Expected::Version(known.version)).await?;
+    Ok(true)
 }
 
 impl Catalog {

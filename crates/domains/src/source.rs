@@ -1,5 +1,6 @@
 //! Where a domain's records are.
 
+mod peer;
 mod sql;
 mod web;
 
@@ -9,6 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::Result;
+pub use peer::PeerRecords;
 pub use sql::SqlRecords;
 pub use umbel_load::sql::{Datum as Value, Relation, Wanted};
 pub use web::WebRecords;

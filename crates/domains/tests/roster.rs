@@ -13,7 +13,7 @@ use umbel_core::clock::{Clock, ManualClock};
 use umbel_core::disk::{Disk, MemoryDisk};
 use umbel_core::random::{Random, SeededRandom};
 use umbel_core::registry::{Change, EmbeddedRegistry, Expected, Lease, Listing, Registry, Versioned};
-use umbel_domains::roster::{Announced, Event, Place, Published, Roster};
+use umbel_domains::roster::{Announced, Event, Place, Published, Roster, forget};
 use umbel_domains::{Catalog, Domain, Error};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -143,6 +143,23 @@ async fn joins_and_leaves_are_noticed() {
     other.keep_alive().await.unwrap();
     // That it was lost was over before anybody looked, and the one that left had no place any more.
     assert_eq!(roster.look().await.unwrap(), [Event::Changed(announced("north", 1))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_cannot_leave_by_itself_is_forgotten() {
+    let clock = ManualClock::default();
+    let registry: Arc<dyn Registry> = registry(&clock);
+    let mut roster = Roster::new(Arc::clone(&registry), SECOND);
+    let north = take(&registry, "north", 1).await.unwrap();
+    roster.look().await.unwrap();
+    assert!(forget(&*registry, "north").await.unwrap_err().to_string().contains("somebody runs"));
+    assert!(!forget(&*registry, "south").await.unwrap());
+    // A process that ends leaves a domain that nobody runs, and the next one has its place at once.
+    north.rest().await.unwrap();
+    assert_eq!(roster.look().await.unwrap(), [Event::Lost("north".into())]);
+    take(&registry, "north", 2).await.unwrap().rest().await.unwrap();
+    assert!(forget(&*registry, "north").await.unwrap());
+    assert_eq!(roster.look().await.unwrap(), [left("north")]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,6 +83,11 @@ impl Place {
         Ok(self.registry.revoke(lease).await?)
     }
 
+    /// Ends as a process does that may be started again: nobody runs the domain, which stays one.
+    pub async fn rest(self) -> Result<()> {
+        Ok(self.registry.revoke(self.held.into_inner().lease).await?)
+    }
+
     async fn announce(&self, announced: &Announced) -> Result<()> {
         let key = format!("{KNOWN}{}", announced.name);
         let told = announced.encode()?;
