@@ -20,6 +20,8 @@
 //! | `GET, POST, DELETE /v1/filters/{name}/rollout` | a version that goes out group by group |
 //! | `GET, PUT, DELETE /v1/filters/{name}/schedule` | when it is built anew |
 //! | `GET /v1/cluster` | the nodes, if it is one of several |
+//! | `GET /v1/lookup/{catalog}/{key}`, `POST /v1/lookup/{catalog}` | which domains may have a key, or its record |
+//! | `GET /v1/lookup/{catalog}/hottest` | the keys that were asked for most often |
 //! | `GET, POST /v1/tokens`, `DELETE /v1/tokens/{id}` | who may do what, until when |
 //! | `GET /v1/openapi.json` | all of this, for programs |
 //!
@@ -35,6 +37,7 @@ mod feed;
 mod filters;
 mod keys;
 mod lines;
+mod lookup;
 mod ranges;
 mod rebuild;
 mod replicas;
@@ -56,6 +59,7 @@ use serde::de::DeserializeOwned;
 
 use crate::node::Node;
 pub use caller::Peer;
+pub(crate) use cluster::answer_for;
 use fault::Fault;
 
 /// The longest body that is read at once. Keys beyond it come as lines, or in several requests.
@@ -81,6 +85,7 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route("/v1/filters", get(filters::list).post(filters::create))
         .route("/v1/filters/{name}", get(filters::describe).delete(filters::drop))
         .route("/v1/filters/{name}/resize", post(filters::resize))
+        .route("/v1/filters/{name}/growth", get(filters::growth))
         .route("/v1/filters/{name}/merge", post(filters::merge))
         .route("/v1/filters/{name}/clear", post(filters::clear))
         .route("/v1/filters/{name}/add", post(keys::add))
@@ -109,6 +114,9 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
             get(rollouts::planned).put(rollouts::plan_rebuilds).delete(rollouts::unplan),
         )
         .route("/v1/cluster", get(cluster::nodes))
+        .route("/v1/lookup/{catalog}", post(lookup::ask))
+        .route("/v1/lookup/{catalog}/hottest", get(lookup::hottest))
+        .route("/v1/lookup/{catalog}/{key}", get(lookup::get))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .fallback(async || Fault::not_found("there is nothing at this path"))

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
+use umbel_core::engine::Handle;
+use umbel_core::trend::Forecast;
 
 use crate::metrics::{Collect, Kind, Page, Registry};
 use crate::names::key_of;
 use crate::node::{Node, Stop};
 use crate::sync::{rollout, schedule};
 use crate::tls::Tls;
-use crate::{api, http};
+use crate::{api, growth, http};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Threads for requests.
@@ -126,6 +128,7 @@ async fn look_around(shared: &Shared) {
             tracing::error!(%error, "no look at what is to be rebuilt");
         }
         node.rates.look(node);
+        node.growths.look(node).await;
         end_idle(node);
         if let Some(tls) = shared.tls.get() {
             match tls.reload_if_changed() {
@@ -204,7 +207,7 @@ fn collect_filters(node: &Node, page: &mut Page) {
         .iter()
         .map(|filter| String::from_utf8_lossy(&key_of(&filter.definition().name)).into_owned())
         .collect();
-    let mut gauge = |name, help, value: &dyn Fn(&umbel_core::engine::Handle) -> f64| {
+    let mut gauge = |name, help, value: &dyn Fn(&Handle) -> f64| {
         let mut family = page.family(name, Kind::Gauge, help);
         for (filter, name) in filters.iter().zip(&names) {
             family.sample(&[("filter", name)], value(filter));
@@ -228,4 +231,21 @@ fn collect_filters(node: &Node, page: &mut Page) {
     gauge("umbel_filter_adds_per_second", "New items in the last second.", &|filter| {
         node.rates.adds_per_second(filter.id())
     });
+    gauge("umbel_filter_growth_seconds", "How long the last growth of a filter took.", &|filter| {
+        node.growths.last_took(filter.id()).unwrap_or_default().as_secs_f64()
+    });
+    let forecast = |filter: &Arc<Handle>| node.growths.forecast(node, filter, filter.items_everywhere());
+    let forecasts: Vec<Option<Forecast>> = filters.iter().map(forecast).collect();
+    let help = "Items that come to a filter in a second, over days.";
+    let mut family = page.family("umbel_filter_items_per_second", Kind::Gauge, help);
+    for (forecast, name) in forecasts.iter().zip(&names) {
+        let rate = forecast.as_ref().map_or(0.0, |forecast| forecast.rate.median);
+        family.sample(&[("filter", name)], rate);
+    }
+    let help = "When a filter will be full; +Inf if it will not, or nobody knows.";
+    let mut family = page.family("umbel_filter_full_in_seconds", Kind::Gauge, help);
+    for (forecast, name) in forecasts.iter().zip(&names) {
+        let full = forecast.as_ref().and_then(|forecast| growth::seconds(forecast.full));
+        family.sample(&[("filter", name)], full.map_or(f64::INFINITY, |seconds| seconds as f64));
+    }
 }

@@ -14,6 +14,7 @@ pub(crate) mod info;
 pub mod keys;
 pub(crate) mod latency;
 pub(crate) mod look;
+mod lookup;
 pub(crate) mod memory;
 mod peer;
 mod rebuild;
@@ -120,7 +121,10 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::UmbelList => umbel::list(session).await,
         Id::UmbelHelp => umbel::help(session),
         Id::UmbelStats => umbel::stats(session, command).await,
+        Id::UmbelGrowth => umbel::growth(session, command).await,
         Id::UmbelRoutes => routes::routes(session, command).await,
+        Id::UmbelLookup => lookup::lookup(session, command).await,
+        Id::UmbelHottest => lookup::hottest(session, command),
         Id::UmbelPeerHello
         | Id::UmbelPeerSubmit
         | Id::UmbelPeerAsk
@@ -130,7 +134,10 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         | Id::UmbelPeerLook
         | Id::UmbelPeerKeys
         | Id::UmbelPeerShapes
-        | Id::UmbelPeerBlocks => peer::run(id, session, command).await,
+        | Id::UmbelPeerBlocks
+        | Id::UmbelPeerPublish
+        | Id::UmbelPeerChanges
+        | Id::UmbelPeerPass => peer::run(id, session, command).await,
         Id::UmbelNodeDigests => peer::digests(session).await,
         Id::UmbelNodeList | Id::UmbelNodeDrain | Id::UmbelNodeUndrain => {
             peer::node(id, session, command).await

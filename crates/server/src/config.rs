@@ -7,6 +7,7 @@
 //! default < file (TOML) < environment (UMBEL_NAME) < flag (--name) < CONFIG SET, for what is live
 //! ```
 
+mod catalogs;
 mod live;
 mod load;
 #[cfg(test)]
@@ -24,11 +25,12 @@ use umbel_core::url::Url;
 use umbel_filter::{Family, Secret};
 
 use crate::digest::Digest;
+pub use catalogs::{CatalogConfig, DomainConfig, Find, Following, SourceConfig};
 pub use live::Live;
 pub use load::{Sources, unknown_environment};
 use value::{
     Addresses, Bytes, Choice, Codec, Durable, Engine, File, Hashing, Hidden, Number, Period, Place, Rate,
-    Shared, Switch, Threshold, Version, Word,
+    Shared, Switch, Threshold, Version, Web, Word,
 };
 pub use value::{Named, SharedSecret};
 
@@ -81,7 +83,7 @@ impl Row {
 
     /// Whether a value as it was given must not be shown.
     pub fn is_secret(&self) -> bool {
-        matches!(self.name, "password" | "log" | "blobs" | "registry" | "cluster_secret")
+        matches!(self.name, "password" | "log" | "blobs" | "registry" | "domain_registry" | "cluster_secret")
     }
 
     /// Whether it is yes or no.
@@ -153,13 +155,17 @@ macro_rules! settings {
         #[derive(Clone, Debug)]
         pub struct Config {
             $(#[doc = $meaning] pub $name: $type,)*
+            /// Records of one kind in all domains: the tables `[catalogs.NAME]` of the file.
+            pub catalogs: Vec<CatalogConfig>,
+            /// Other domains: the tables `[domains.NAME]` of the file.
+            pub domains: Vec<DomainConfig>,
             sources: Vec<Source>,
         }
 
         impl Default for Config {
             fn default() -> Self {
                 // A test reads every default, so none of them is made up here.
-                Self { $($name: $codec.parse($default).unwrap_or_default(),)* sources: vec![Source::Default; ROWS.len()] }
+                Self { $($name: $codec.parse($default).unwrap_or_default(),)* catalogs: Vec::new(), domains: Vec::new(), sources: vec![Source::Default; ROWS.len()] }
             }
         }
 
@@ -203,6 +209,10 @@ settings! {
     cluster_lease: Duration = "5s", Period(Duration::from_millis(500), Duration::from_secs(600)), fixed(""), "seconds", "How long a node that says nothing keeps its place";
     cluster_secret: Option<SharedSecret> = "", Shared, fixed(""), "", "What nodes show each other to be let in: 16 bytes or more, the same on all nodes";
     cluster_secret_file: Option<PathBuf> = "", File, fixed(""), "", "File whose first line is that secret";
+    domain: String = "", Word, fixed(""), "", "Name of this deployment among others that are asked for records too; empty is none. What they have together stands in the tables catalogs of the file";
+    domain_address: String = "", Web, fixed(""), "", "http://HOST:PORT at which other domains reach this one; empty is the first address of bind, and http_port";
+    domain_registry: Option<Url> = "", Engine, fixed(""), "", "Where domains find each other: etcd://, zookeeper:// or redis://, the same for all of them; empty is nowhere, and the tables domains of the file name the others";
+    domain_lease: Duration = "10s", Period(Duration::from_secs(1), Duration::from_secs(600)), fixed(""), "seconds", "How long others take a domain that says nothing for one that runs";
     password: Option<Digest> = "", Hidden, live("requirepass"), "", "Password of the default user; empty is none. Only its SHA-256 is kept";
     password_file: Option<PathBuf> = "", File, fixed(""), "", "File whose first line is that password";
     protected_mode: bool = "yes", Switch, live("protected-mode"), "", "Whether other machines are refused while the default user has no password";
@@ -394,6 +404,7 @@ impl Config {
             return fail(format!("partitions is {}, and log says {told}; say it once", self.partitions));
         }
         self.check_cluster()?;
+        self.check_domain()?;
         if self.family == Family::Keyed && self.secret_file.is_none() {
             return fail("family is keyed, but secret_file is not set".to_owned());
         }

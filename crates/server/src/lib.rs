@@ -20,6 +20,7 @@
 //! | [`api`] | filters and their keys over HTTP |
 //! | [`sync`] | who has copies of filters, and what they are told |
 //! | [`cluster`] | the other nodes, if there are any |
+//! | [`lookup`] | what is asked of other domains: a seam, behind which somebody else stands |
 //! | [`metrics`] | what is counted, and Prometheus's page |
 //! | [`glob`] | Redis's patterns |
 //! | [`digest`] | passwords as they are kept |
@@ -38,10 +39,12 @@ pub mod digest;
 mod event_loop;
 mod files;
 pub mod glob;
+mod growth;
 pub mod http;
 mod latency;
 mod loading;
 pub mod logging;
+pub mod lookup;
 mod making;
 pub mod metrics;
 mod names;

@@ -43,6 +43,7 @@ impl Making {
                 new.spec.layout = layout(&lower, self.defaults.expansion).ok_or_else(unknown)?;
             }
             "expansion" => new.growth = growth(&lower).ok_or_else(unknown)?,
+            "growat" => new.grow_at = Some(percent(&lower).ok_or_else(unknown)?),
             "retain" => new.retain = yes_or_no(&lower).ok_or_else(unknown)?,
             "shards" => new.sharding = sharding(&lower).ok_or_else(unknown)?,
             "expire" => {
@@ -132,8 +133,13 @@ fn layout(text: &str, expansion: u32) -> Option<Layout> {
     })
 }
 
+/// How full a filter is when it begins to grow.
+pub(crate) fn percent(text: &str) -> Option<u8> {
+    text.parse().ok().filter(|percent| (1..=100).contains(percent))
+}
+
 /// `2` or `1.5`: how many times larger.
-fn growth(text: &str) -> Option<Growth> {
+pub(crate) fn growth(text: &str) -> Option<Growth> {
     let times: f64 = text.parse().ok().filter(|times| (1.1..=32_768.0).contains(times))?;
     Some(Growth::Percent((times * 100.0).round() as u32))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Mutex, watch};
 use umbel_core::clock::SystemClock;
-use umbel_core::engine::{Engine, Handle};
+use umbel_core::engine::{Engine, Handle, Token};
 use umbel_core::registry::{EmbeddedRegistry, Registry};
 use umbel_filter::Family;
 
@@ -17,8 +17,10 @@ use crate::cluster::Nodes;
 use crate::commands::connection::run_id;
 use crate::commands::table;
 use crate::config::{Config, Live};
+use crate::growth::Growths;
 use crate::latency::Latency;
 use crate::loading::Loading;
+use crate::lookup::Lookups;
 use crate::metrics::Metrics;
 use crate::pause::Pause;
 use crate::releases::Releases;
@@ -32,6 +34,8 @@ use crate::work::Work;
 /// The version of RedisBloom whose commands these are.
 pub const BLOOM_VERSION: i64 = 80_200;
 
+/// How often other nodes are asked what changed a filter that somebody follows.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Locks that adds of what is not there yet share by filter.
 const UNIQUE_LOCKS: usize = 64;
 
@@ -48,6 +52,8 @@ pub struct Node {
     pub registry: Arc<dyn Registry>,
     /// The other nodes, if it is one of several.
     pub cluster: Option<Arc<Nodes>>,
+    /// Lookups across domains, if it is one of several.
+    pub lookups: OnceLock<Arc<dyn Lookups>>,
     /// Versions of filters.
     pub(crate) releases: Releases,
     /// Copies of filters elsewhere.
@@ -80,6 +86,8 @@ pub struct Node {
     pub(crate) saves: Saves,
     /// What happens in a second.
     pub(crate) rates: Rates,
+    /// How filters fill and grow.
+    pub(crate) growths: Growths,
     /// Events that took long.
     pub(crate) latency: Latency,
     facts: OnceLock<Facts>,
@@ -177,6 +185,7 @@ impl Node {
         Ok(Self {
             engine: Arc::new(engine),
             cluster: None,
+            lookups: OnceLock::new(),
             releases: Releases::new(Arc::clone(&registry)),
             sync: Sync::default(),
             registry,
@@ -194,6 +203,7 @@ impl Node {
             pause: Pause::default(),
             saves: Saves::default(),
             rates: Rates::default(),
+            growths: Growths::default(),
             latency,
             facts: OnceLock::new(),
             failure: OnceLock::new(),
@@ -204,13 +214,13 @@ impl Node {
 
     /// The same with a registry that outlives the process.
     pub fn with_registry(self, registry: Arc<dyn Registry>) -> Self {
-        Self { releases: Releases::new(Arc::clone(&registry)), registry, ..self }
+        Self { releases: self.releases.in_registry(Arc::clone(&registry)), registry, ..self }
     }
 
     /// The same as one of several nodes.
     pub fn with_cluster(self, nodes: Arc<Nodes>) -> Self {
         nodes.attach(&self.engine);
-        Self { cluster: Some(nodes), ..self }
+        Self { cluster: Some(nodes), releases: self.releases.in_cluster(Arc::clone(&self.engine)), ..self }
     }
 
     /// The time, for measuring.
@@ -224,6 +234,21 @@ impl Node {
         match self.engine.filter(name) {
             None if self.engine.is_clustered() => self.engine.find(name).await,
             found => Ok(found),
+        }
+    }
+
+    /// Where the log is at this moment, for whoever wants a version as new as that; none where other nodes have parts of it, and a
+    /// version of the filter as it is now does it.
+    pub(crate) fn now_in_log(&self) -> Option<Token> {
+        (!self.engine.is_clustered()).then(|| self.engine.token())
+    }
+
+    /// Waits until something may have changed a filter after a token. Of what other nodes have it is not heard: it is looked at again soon.
+    pub(crate) async fn moved(&self, filter: &Arc<Handle>, after: &Token) {
+        if self.engine.is_clustered() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        } else {
+            self.engine.moved(filter, after).await;
         }
     }
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A version that is pinned is current until another one is, or none; that is the way back after a bad release. If none is pinned, the
-//! newest one is current.
+//! newest one is current. Nodes of a cluster agree on both with the versions themselves, in the engine's list of them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
-use umbel_core::engine::{Handle, Published, Token};
+use umbel_core::engine::{Current, Engine, Handle, Pin, Published, Token};
 use umbel_core::registry::{Change, Expected, Registry};
 use umbel_core::version::Version;
 use umbel_core::{Error, Result};
@@ -37,12 +37,10 @@ fn now_ms() -> u64 {
 }
 
 /// Which version of a filter is current, as it stands in the registry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Current {
-    /// The version that is pinned; if none is, the newest one is current.
-    pub(crate) version: Option<u64>,
-    /// The one that was pinned before: it stays for whoever wants to go back to it.
-    pub(crate) previous: Option<u64>,
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    version: Option<u64>,
+    previous: Option<u64>,
 }
 
 /// How new a version has to be.
@@ -61,21 +59,12 @@ impl Wanted {
     }
 }
 
-/// What came of a pin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pin {
-    /// It is so now.
-    Done(Current),
-    /// It was not as expected, but like this.
-    Conflict(Current),
-    /// There is no such version.
-    NoVersion,
-}
-
 /// Which versions there are, and which counts.
 #[derive(Debug)]
 pub(crate) struct Releases {
     registry: Arc<dyn Registry>,
+    /// The engine, if it is that of a node of a cluster.
+    nodes: Option<Arc<Engine>>,
     /// Whoever wants a version that is being made waits for it and makes none.
     making: Mutex<()>,
     /// No version is removed while it is being pinned.
@@ -97,10 +86,21 @@ impl Releases {
     pub(crate) fn new(registry: Arc<dyn Registry>) -> Self {
         Self {
             registry,
+            nodes: None,
             making: Mutex::default(),
             keeping: Mutex::default(),
             recent: std::sync::Mutex::default(),
         }
+    }
+
+    /// The same with another registry.
+    pub(crate) fn in_registry(self, registry: Arc<dyn Registry>) -> Self {
+        Self { registry, ..self }
+    }
+
+    /// The same for a node of a cluster.
+    pub(crate) fn in_cluster(self, engine: Arc<Engine>) -> Self {
+        Self { nodes: Some(engine), ..self }
     }
 
     fn recent(&self) -> MutexGuard<'_, HashMap<u64, Recent>> {
@@ -199,7 +199,10 @@ impl Releases {
 
     /// Which version is current.
     pub(crate) async fn current(&self, filter: u64) -> Result<Current> {
-        Ok(self.look_up(filter).await?.0)
+        match &self.nodes {
+            Some(engine) => engine.current_version(filter).await,
+            None => Ok(self.look_up(filter).await?.0),
+        }
     }
 
     /// The version that is pinned, if one is.
@@ -212,8 +215,8 @@ impl Releases {
             return Ok((Current::default(), Expected::Absent));
         };
         let damaged = |error| Error::Corrupt(format!("{} in the registry: {error}", entry(filter)));
-        let current = serde_json::from_slice(&found.value).map_err(damaged)?;
-        Ok((current, Expected::Version(found.version)))
+        let Stored { version, previous } = serde_json::from_slice(&found.value).map_err(damaged)?;
+        Ok((Current { version, previous }, Expected::Version(found.version)))
     }
 
     /// Pins a version if another one, or none, is pinned as expected; otherwise gives what is.
@@ -224,7 +227,19 @@ impl Releases {
         number: u64,
         expected: Option<u64>,
     ) -> Result<Result<(), Option<u64>>> {
-        match self.set(node, filter, Some(number), Some(expected)).await? {
+        self.pin_as(node, filter, number, expected, None).await
+    }
+
+    /// The same for one who looks after strong replicas, unless somebody else does by now.
+    pub(crate) async fn pin_as(
+        &self,
+        node: &Node,
+        filter: u64,
+        number: u64,
+        expected: Option<u64>,
+        guard: Option<u64>,
+    ) -> Result<Result<(), Option<u64>>> {
+        match self.change(node, filter, Some(number), Some(expected), guard).await? {
             Pin::Done(_) => Ok(Ok(())),
             Pin::Conflict(current) => Ok(Err(current.version)),
             Pin::NoVersion => Err(Error::Invalid(format!("there is no version {number}"))),
@@ -239,6 +254,20 @@ impl Releases {
         version: Option<u64>,
         expected: Option<Option<u64>>,
     ) -> Result<Pin> {
+        self.change(node, filter, version, expected, None).await
+    }
+
+    async fn change(
+        &self,
+        node: &Node,
+        filter: u64,
+        version: Option<u64>,
+        expected: Option<Option<u64>>,
+        guard: Option<u64>,
+    ) -> Result<Pin> {
+        if let Some(engine) = &self.nodes {
+            return engine.pin_version(filter, version, expected, guard).await;
+        }
         let _keeping = self.keeping.lock().await;
         if let Some(version) = version
             && !node.engine.versions(filter).await?.contains(&version)
@@ -255,7 +284,8 @@ impl Releases {
                 return Ok(Pin::Done(current));
             }
             let next = Current { version, previous: current.version.or(current.previous) };
-            let value = serde_json::to_vec(&next).map_err(|error| Error::Invalid(error.to_string()))?;
+            let stored = Stored { version: next.version, previous: next.previous };
+            let value = serde_json::to_vec(&stored).map_err(|error| Error::Invalid(error.to_string()))?;
             match self.registry.put(&entry(filter), value.into(), unchanged, None).await? {
                 Change::Done(_) => return Ok(Pin::Done(next)),
                 Change::Conflict(_) => {}
@@ -287,7 +317,12 @@ impl Releases {
         kept.extend(node.sync.strong.staged(filter));
         kept.extend(rollout::needs(node, filter).await?);
         let kept_for_ms = config.versions_kept_for.as_millis() as u64;
-        kept.extend(self.made_since(filter, now_ms().saturating_sub(kept_for_ms)));
+        let young = now_ms().saturating_sub(kept_for_ms);
+        kept.extend(match &self.nodes {
+            // Whichever node made them.
+            Some(engine) => engine.versions_since(filter, young).await?,
+            None => self.made_since(filter, young),
+        });
         node.engine.keep_versions(filter, &kept).await?;
         Ok(())
     }

@@ -47,9 +47,10 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 fn copy_of(door: &Door, version: Version) -> Copy {
+    let filter = version.filter;
     let mut assembly = Assembly::new(version, &means()).expect("a version");
     for id in assembly.missing().collect::<Vec<_>>() {
-        let chunk = block_on(door.running.node.engine.chunk(id)).expect("read").expect("there");
+        let chunk = block_on(door.running.node.engine.chunk(filter, id)).expect("read").expect("there");
         assembly.put(&chunk).expect("good");
     }
     assembly.finish(&means()).expect("whole")

@@ -117,3 +117,70 @@ fn names_and_times_survive_a_restart() {
     assert_eq!(client.ask("PERSIST b"), ":1\r\n");
     assert_eq!(client.ask("TTL b"), ":-1\r\n");
 }
+
+/// The number behind a name in a reply of one level.
+fn count(reply: &str, name: &str) -> u64 {
+    let (_, rest) =
+        reply.split_once(&format!("+{name}\r\n:")).unwrap_or_else(|| panic!("no {name} in {reply}"));
+    rest.split("\r\n").next().expect("a line").parse().expect("a number")
+}
+
+#[test]
+fn growth_is_told_with_its_reasons_and_survives_a_restart() {
+    // A registry that outlives the process.
+    let folder = common::new_folder();
+    let server = common::start_with_registry(folder.clone());
+    let mut client = server.connect();
+    assert_eq!(client.ask("UMBEL.CREATE links 1000 0.01 EXPANSION 1.5 GROWAT 50"), "+OK\r\n");
+    let told = client.ask("UMBEL.GROWTH links");
+    assert!(told.contains("+at_percent\r\n:50\r\n") && told.contains("+factor\r\n$3\r\n1.5\r\n"), "{told}");
+    assert!(told.contains("not known yet") && told.ends_with("+history\r\n*0\r\n"), "{told}");
+    let items: String = (0..600).map(|number| format!(" {number}")).collect();
+    client.ask(&format!("BF.MADD links{items}"));
+    client.wait_until("UMBEL.STATS links", |stats| {
+        stats.contains("+generation\r\n:1\r\n") && stats.contains("+growing\r\n:0\r\n")
+    });
+    assert_eq!(client.ask("UMBEL.RESIZE links CAPACITY 4000"), "+OK\r\n");
+    let told = client.ask("UMBEL.GROWTH links");
+    assert_eq!(count(&told, "capacity"), 4000);
+    let [first, second] = told.split("+why\r\n").skip(1).collect::<Vec<_>>().try_into().expect("two steps");
+    assert!(first.starts_with("$3\r\ndue\r\n"), "{first}");
+    assert_eq!((count(first, "from_capacity"), count(first, "generation")), (1000, 1));
+    assert!(count(first, "to_capacity") >= 1500 && (500..=600).contains(&count(first, "items")), "{first}");
+    assert!(count(first, "took_ms") < 600_000, "it is over");
+    assert!(second.starts_with("$5\r\nasked\r\n"), "{second}");
+    assert_eq!((count(second, "to_capacity"), count(second, "items")), (4000, 600));
+
+    // Otherwise, from here on; what cannot be is refused, and changes nothing.
+    assert_eq!(client.ask("UMBEL.RESIZE links EXPANSION none GROWAT default"), "+OK\r\n");
+    let told = client.ask("UMBEL.GROWTH links");
+    assert!(told.contains("+at_percent\r\n:80\r\n") && told.contains("+factor\r\n$1\r\n1\r\n"), "{told}");
+    for bad in ["EXPANSION 0.5", "EXPANSION much", "GROWAT 0", "GROWAT 101", "GROWAT"] {
+        assert!(client.ask(&format!("UMBEL.RESIZE links {bad}")).starts_with("-ERR"), "{bad}");
+    }
+    assert!(client.ask("UMBEL.CREATE bad 1000 0.01 GROWAT 101").starts_with("-ERR growat 101"));
+    drop(client);
+
+    let server = common::start_with_registry(server.stop());
+    let mut client = server.connect();
+    let again = client.ask("UMBEL.GROWTH links");
+    assert_eq!(again.split("+why\r\n").nth(1), told.split("+why\r\n").nth(1), "the history is the same");
+    assert_eq!(again.matches("+why\r\n").count(), 2);
+    assert!(again.contains("+at_percent\r\n:80\r\n") && again.contains("+factor\r\n$1\r\n1\r\n"), "{again}");
+}
+
+#[test]
+fn a_rebuild_stands_in_the_history_of_the_filter_whose_place_it_took() {
+    let server = start();
+    let mut client = server.connect();
+    client.ask("BF.RESERVE links 0.01 1000");
+    client.ask("UMBEL.RESIZE links CAPACITY 2000");
+    client.ask("UMBEL.GROWTH links");
+    assert!(client.ask("UMBEL.REBUILD START links CAPACITY 3000").contains("filling"));
+    client.ask("UMBEL.REBUILD ADD links ITEMS a b c");
+    assert_eq!(client.ask("UMBEL.REBUILD FINISH links"), "+OK\r\n");
+    let told = client.ask("UMBEL.GROWTH links");
+    let steps: Vec<&str> = told.split("+why\r\n").skip(1).collect();
+    assert!(steps[0].starts_with("$5\r\nasked\r\n") && steps[1].starts_with("$7\r\nrebuilt\r\n"), "{told}");
+    assert_eq!((count(steps[1], "from_capacity"), count(steps[1], "to_capacity")), (2000, 3000));
+}

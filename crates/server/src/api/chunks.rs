@@ -22,9 +22,9 @@ pub(super) async fn get(
     Path((name, id)): Path<(String, String)>,
     request: HeaderMap,
 ) -> Reply<Response> {
-    versioned(&caller, Id::UmbelExport, &name).await?;
+    let filter = versioned(&caller, Id::UmbelExport, &name).await?;
     let id: ChunkId = id.parse()?;
-    let chunk = caller.node.engine.chunk(id).await?;
+    let chunk = caller.node.engine.chunk(filter.id(), id).await?;
     // Its filter is still there, which whoever has a copy of it has to know.
     let none = || Fault::of(StatusCode::NOT_FOUND, "no_chunk", format!("there is no chunk {id}"));
     let chunk = chunk.ok_or_else(none)?;

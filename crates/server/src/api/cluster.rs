@@ -1,30 +1,125 @@
-//! The nodes of a cluster, and what does not work there yet.
+//! The nodes of a cluster, what one of them does for all, and what does not work there yet.
+//!
+//! What is known of replicas is soft, and one node has it: the first host of the catalog. Others pass on to it what replicas say and what
+//! is asked of all of them together. When another node takes its place, the next heartbeats tell that one.
+
+use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use umbel_core::Error;
 
-use super::Api;
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
+use super::{Api, BODY_BYTES_MAX, Nodes};
 use crate::commands::table::Id;
+use crate::node::Node;
 
-/// What is made of whole filters, behind their names in a path. Nodes have parts of them.
-const OF_WHOLE_FILTERS: [&str; 9] =
-    ["versions", "current", "chunks", "snapshot", "feed", "notices", "switch", "rollout", "schedule"];
+/// What is about all replicas of a filter, behind its name in a path.
+const OF_ALL_REPLICAS: [&str; 2] = ["replicas", "switch"];
+/// What nodes do not agree on yet.
+const REFUSED: [&str; 2] = ["rollout", "schedule"];
 
-/// Refuses what needs whole filters where other nodes have parts of them.
+/// A request that another node passes on.
+#[derive(Serialize, Deserialize)]
+struct Passed {
+    method: String,
+    path: String,
+    authorization: Option<String>,
+    body: String,
+}
+
+/// What came of it.
+#[derive(Serialize, Deserialize)]
+struct Answered {
+    status: u16,
+    body: String,
+}
+
+/// Marks a request that was passed on, and is not to be passed on again.
+#[derive(Clone, Copy)]
+struct IsPassed;
+
+/// Passes on what another node does for all, and refuses what none does yet.
 pub(super) async fn checked(State(api): State<Api>, request: Request, next: Next) -> Response {
     let kind = request.uri().path().strip_prefix("/v1/filters/").and_then(|rest| rest.split('/').nth(1));
-    if let Some(kind) = kind.filter(|kind| OF_WHOLE_FILTERS.contains(kind)) {
-        let is_clustered = api.0.node().is_ok_and(|node| node.cluster.is_some());
-        if is_clustered {
-            return Fault::invalid(format!("{kind} of filters do not work on a cluster yet")).into_response();
-        }
+    let node = api.0.node().ok().filter(|node| node.cluster.is_some());
+    let (Some(kind), Some(node)) = (kind, node) else { return next.run(request).await };
+    if REFUSED.contains(&kind) {
+        return Fault::invalid(format!("a {kind} of a filter does not work on a cluster yet"))
+            .into_response();
     }
-    next.run(request).await
+    let is_passed = request.extensions().get::<IsPassed>().is_some();
+    if !OF_ALL_REPLICAS.contains(&kind) || is_passed || node.engine.term_as_steward().is_some() {
+        return next.run(request).await;
+    }
+    pass_on(&api, &node, request).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn pass_on(api: &Api, node: &Node, request: Request) -> Reply<Response> {
+    let (mut head, body) = request.into_parts();
+    // Strangers get no further than here.
+    Caller::from_request_parts(&mut head, api).await?;
+    let authorization = head.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let passed = Passed {
+        method: head.method.to_string(),
+        path: head.uri.to_string(),
+        authorization: authorization.map(str::to_owned),
+        body: String::new(),
+    };
+    let is_harmless = head.method != Method::POST;
+    let body = super::body(Request::from_parts(head, body)).await?;
+    let body = String::from_utf8(body).map_err(|_| Fault::invalid("the body: JSON is text"))?;
+    let passed = serde_json::to_vec(&Passed { body, ..passed }).map_err(|error| unreadable(&error))?;
+    let nodes =
+        node.cluster.as_ref().ok_or_else(|| Fault::not_found("this server is no node of a cluster"))?;
+    let answered = nodes.pass_on(node.engine.catalog(), &passed, is_harmless).await?;
+    let Answered { status, body } = serde_json::from_slice(&answered).map_err(|error| unreadable(&error))?;
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+    Ok((status, [(header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+fn unreadable(error: &serde_json::Error) -> Fault {
+    Error::Retry(format!("what nodes say to each other: {error}")).into()
+}
+
+/// The node itself, for requests that another one passes on.
+struct Here(Arc<Node>);
+
+impl Nodes for Here {
+    fn node(&self) -> Result<Arc<Node>, String> {
+        Ok(Arc::clone(&self.0))
+    }
+}
+
+/// Answers a request that another node passed on.
+pub(crate) async fn answer_for(node: Arc<Node>, passed: &[u8]) -> umbel_core::Result<Vec<u8>> {
+    if node.engine.term_as_steward().is_none() {
+        return Err(Error::Moved("another node looks after replicas".into()));
+    }
+    let invalid = |why: String| Error::Invalid(format!("a request that was passed on: {why}"));
+    let passed: Passed = serde_json::from_slice(passed).map_err(|error| invalid(error.to_string()))?;
+    let mut request = Request::builder().method(passed.method.as_str()).uri(&passed.path);
+    request = request.header(header::CONTENT_TYPE, "application/json").extension(IsPassed);
+    if let Some(authorization) = &passed.authorization {
+        request = request.header(header::AUTHORIZATION, authorization);
+    }
+    let request = request.body(Body::from(passed.body)).map_err(|error| invalid(error.to_string()))?;
+    let router = super::router(Arc::new(Here(node)));
+    let answer = TowerToHyperService::new(router).call(request).await;
+    let (head, body) = answer.map_err(|error| invalid(error.to_string()))?.into_parts();
+    let body = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| Error::Retry(error.to_string()))?;
+    let body = String::from_utf8_lossy(&body).into_owned();
+    let answered = Answered { status: head.status.as_u16(), body };
+    serde_json::to_vec(&answered).map_err(|error| invalid(error.to_string()))
 }
 
 /// `GET /v1/cluster`

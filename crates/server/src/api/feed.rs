@@ -88,8 +88,8 @@ struct Follower {
     shape: Option<Shape>,
     /// What the reader has, if it is sent versions.
     chunks: Option<HashSet<ChunkId>>,
-    /// A version at or after this place has to be sent before anything else makes sense.
-    wanted: Option<Token>,
+    /// A version has to be sent before anything else makes sense: one at or after this place, or the filter as it is now.
+    wanted: Option<Option<Token>>,
     /// Chunks of a version that is being sent, last first.
     sending: Option<(Version, Vec<ChunkId>)>,
     gone: bool,
@@ -111,7 +111,7 @@ impl Follower {
             _ => None,
         };
         if known.is_none() {
-            self.wanted = Some(Token::default());
+            self.wanted = Some(Some(Token::default()));
         }
         self.chunks = Some(known.iter().flat_map(Version::chunks).collect());
         Ok(())
@@ -125,7 +125,7 @@ impl Follower {
         }
         let changes = match self.node.engine.changes(&self.filter, &self.token).await {
             Err(Error::Trimmed { .. }) if self.chunks.is_some() => {
-                self.wanted = Some(self.node.engine.token());
+                self.wanted = Some(self.node.now_in_log());
                 return Ok(out);
             }
             changes => changes?,
@@ -136,7 +136,8 @@ impl Follower {
             self.gone |= *operation == Operation::Drop;
             let stacks = matches!(operation, Operation::Define(_)) && !self.filter.definition().retain;
             if self.chunks.is_some() && (operation.reshapes() || stacks) {
-                self.wanted.get_or_insert_default().see(partition, record.position);
+                let wanted = self.wanted.get_or_insert_with(|| Some(Token::default()));
+                wanted.iter_mut().for_each(|token| token.see(partition, record.position));
             }
             let frame = match self.shape.and_then(|shape| shape.pack(&entry)) {
                 Some(changes) => {
@@ -178,7 +179,7 @@ impl Follower {
 
     /// Waits for a change, for the end, or for a time.
     async fn wait(&self, most: Duration) {
-        let change = self.node.engine.moved(&self.filter, &self.token);
+        let change = self.node.moved(&self.filter, &self.token);
         tokio::select! {
             _ = timeout(most, change) => {}
             () = self.node.stop.stopped() => {}
@@ -222,7 +223,7 @@ impl Follower {
     async fn next_of_version(&mut self) -> Result<Option<Vec<u8>>> {
         let engine = &self.node.engine;
         if let Some(wanted) = self.wanted.take() {
-            let version = self.node.releases.publish(&self.node, &self.filter, Some(&wanted)).await?;
+            let version = self.node.releases.publish(&self.node, &self.filter, wanted.as_ref()).await?;
             let had = self.chunks.take().unwrap_or_default();
             let needed: HashSet<ChunkId> = version.chunks().collect();
             self.sending = Some((version, needed.difference(&had).copied().collect()));
@@ -231,7 +232,7 @@ impl Follower {
         let Some((version, chunks)) = &mut self.sending else { return Ok(None) };
         let mut out = Vec::new();
         if let Some(id) = chunks.pop() {
-            let chunk = engine.chunk(id).await?;
+            let chunk = engine.chunk(self.filter.id(), id).await?;
             let chunk = chunk.ok_or_else(|| Error::Retry(format!("the chunk {id} has gone meanwhile")))?;
             Frame::Chunk(chunk).encode(&mut out);
         } else {

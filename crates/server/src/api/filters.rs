@@ -8,12 +8,12 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use umbel_core::definition::Growth;
 use umbel_core::engine::Handle;
 
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use crate::commands::table::Id;
+use crate::growth::{Pace, factor, seconds};
 use crate::making::Making;
 use crate::names::{key_of, name_of};
 use crate::work::beside;
@@ -33,6 +33,7 @@ pub(super) struct New {
     layout: Option<String>,
     /// How many times larger it becomes when it is full; 1 if it takes no more then.
     growth: Option<f64>,
+    grow_at_percent: Option<u8>,
     retain: Option<bool>,
     shards: Option<String>,
     expire_seconds: Option<u64>,
@@ -54,6 +55,10 @@ pub(super) struct Page {
 struct Size {
     capacity: Option<u64>,
     error: Option<f64>,
+    /// How many times larger it becomes when it is full; 1 if it takes no more then.
+    growth: Option<f64>,
+    /// How full it is when it begins to grow; 0 as all filters are.
+    grow_at_percent: Option<u8>,
 }
 
 #[derive(Deserialize)]
@@ -99,6 +104,7 @@ pub(super) async fn create(caller: Caller, request: Request) -> Reply<impl IntoR
         ("kind", new.kind),
         ("family", new.family),
         ("layout", new.layout),
+        ("growat", new.grow_at_percent.map(|percent| percent.to_string())),
         ("retain", new.retain.map(|retain| retain.to_string())),
         ("shards", new.shards),
         ("expire", new.expire_seconds.map(|seconds| seconds.to_string())),
@@ -151,6 +157,13 @@ pub(super) async fn described(caller: &Caller, filter: &Arc<Handle>) -> Reply {
     Ok(Json(with_items(caller, filter, items)))
 }
 
+/// `GET /v1/filters/{name}/growth`
+pub(super) async fn growth(caller: Caller, Path(name): Path<String>) -> Reply {
+    let filter = caller.filter(Id::UmbelGrowth, &name).await?;
+    let items = caller.node.counts_of(&filter).await?.items;
+    Ok(Json(caller.node.growths.tell(&caller.node, &filter, items).await?.json()))
+}
+
 /// `DELETE /v1/filters/{name}`
 pub(super) async fn drop(caller: Caller, Path(name): Path<String>) -> Reply<StatusCode> {
     let filter = caller.filter(Id::Del, &name).await?;
@@ -170,8 +183,22 @@ pub(super) async fn resize(caller: Caller, Path(name): Path<String>, request: Re
             "the filter holds {items} items: a capacity of {capacity} is too small"
         )));
     }
+    let mut pace = Pace::default();
+    if let Some(growth) = size.growth {
+        pace.set_factor(&growth.to_string()).map_err(Fault::invalid)?;
+    }
+    match size.grow_at_percent {
+        Some(0) => pace.set_threshold("default").map_err(Fault::invalid)?,
+        Some(percent) => pace.set_threshold(&percent.to_string()).map_err(Fault::invalid)?,
+        None => {}
+    }
+    pace.apply(&caller.node, &filter).await?;
+    if pace.is_some() && size.capacity.is_none() && size.error.is_none() {
+        return described(&caller, &filter).await;
+    }
     let resized = Arc::clone(&filter);
     beside(&caller.node, |node| async move { node.engine.resize(&resized, capacity, error).await }).await?;
+    caller.node.growths.look(&caller.node).await;
     Ok(Json(description(&caller, &filter)))
 }
 
@@ -210,10 +237,7 @@ fn with_items(caller: &Caller, filter: &Handle, items: u64) -> Value {
 
 fn description(caller: &Caller, filter: &Handle) -> Value {
     let (stats, definition) = (filter.stats(), filter.definition());
-    let growth = match definition.growth {
-        Growth::Fixed => 1.0,
-        Growth::Percent(percent) => f64::from(percent) / 100.0,
-    };
+    let forecast = caller.node.growths.forecast(&caller.node, filter, filter.items_everywhere());
     json!({
         "name": name(filter),
         "kind": definition.spec.kind.to_string(),
@@ -221,7 +245,8 @@ fn description(caller: &Caller, filter: &Handle) -> Value {
         "family": definition.spec.family.to_string(),
         "capacity": definition.spec.capacity,
         "error": definition.spec.error,
-        "growth": growth,
+        "growth": factor(definition.growth),
+        "grow_at_percent": definition.grow_at.map_or(caller.node.engine.settings().grow_at_percent, u32::from),
         "retain": definition.retain,
         "expires_ms": definition.expires,
         "window_ms": definition.window.map(|window| window.length_ms),
@@ -236,5 +261,7 @@ fn description(caller: &Caller, filter: &Handle) -> Value {
         "is_resident": stats.is_resident,
         "is_growing": stats.is_growing,
         "adds_per_second": caller.node.rates.adds_per_second(filter.id()),
+        "items_per_second": forecast.map(|forecast| forecast.rate.median),
+        "full_in_seconds": forecast.and_then(|forecast| seconds(forecast.full)),
     })
 }

@@ -23,15 +23,26 @@ use crate::commands::table::Id;
 /// A key: text, or bytes in base64.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Key {
+pub(super) enum Key {
     Text(String),
     Bytes(Base64),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Base64 {
+pub(super) struct Base64 {
     base64: String,
+}
+
+impl Key {
+    pub(super) fn bytes(self) -> Result<Vec<u8>, Fault> {
+        match self {
+            Self::Text(text) => Ok(text.into_bytes()),
+            Self::Bytes(Base64 { base64 }) => BASE64_STANDARD
+                .decode(&base64)
+                .map_err(|error| Fault::invalid(format!("a key that is no base64: {error}"))),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -94,15 +105,7 @@ enum Change {
 
 fn hashed(filter: &Handle, keys: Vec<Key>) -> Result<Vec<Fingerprint>, Fault> {
     let hasher = filter.hasher();
-    keys.into_iter()
-        .map(|key| match key {
-            Key::Text(text) => Ok(hasher.fingerprint(text.as_bytes())),
-            Key::Bytes(Base64 { base64 }) => match BASE64_STANDARD.decode(&base64) {
-                Ok(bytes) => Ok(hasher.fingerprint(&bytes)),
-                Err(error) => Err(Fault::invalid(format!("a key that is no base64: {error}"))),
-            },
-        })
-        .collect()
+    keys.into_iter().map(|key| Ok(hasher.fingerprint(&key.bytes()?))).collect()
 }
 
 /// Whether the body is lines of text and not JSON.

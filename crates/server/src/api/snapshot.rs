@@ -164,7 +164,7 @@ impl Snapshot {
         let mut filter = layer.empty(settings.secret.as_ref(), &settings.limits)?;
         for (place, id) in layer.chunks.iter().enumerate() {
             let Some(id) = id else { continue };
-            let chunk = node.engine.chunk(*id).await?;
+            let chunk = node.engine.chunk(version.filter, *id).await?;
             let gone = || Error::Retry(format!("version {number} is being removed"));
             layer.fill(&mut filter, place, &chunk.ok_or_else(gone)?)?;
         }

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
-use umbel_core::engine::{Handle, Token};
+use umbel_core::engine::{Handle, Pin, Token};
 use umbel_core::version::Version;
 use umbel_filter::format::native;
 
@@ -21,7 +21,7 @@ use super::filters::escaped;
 use crate::commands::table::Id;
 use crate::names::name_of;
 use crate::node::Node;
-use crate::releases::{self, Pin, Wanted};
+use crate::releases::{self, Wanted};
 use crate::sync::{Event, Notice};
 use crate::work::beside;
 

@@ -11,15 +11,17 @@ use tokio::runtime::Handle;
 use umbel_core::clock::Clock;
 use umbel_core::cluster::{Membership, View};
 use umbel_core::engine::{
-    Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, PartOf, Role, Shape, Token, Told,
+    Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, PartChanges, PartOf, Publication, Role, Shape,
+    Token, Told,
 };
 use umbel_core::fold::Counts;
+use umbel_core::version::VersionShard;
 use umbel_core::{Error, Position, Result};
 use umbel_filter::Fingerprint;
 
 use super::link::Failure;
 use super::peers::{Errand, Peer, Peers};
-use super::wire::{looks, parts};
+use super::wire::{changes, looks, parts};
 use super::{DOWN, wire};
 use crate::digest::Digest;
 use crate::metrics::Page;
@@ -32,12 +34,16 @@ const LOOKUP_TIME: Duration = Duration::from_secs(1);
 const READ_TIME: Duration = Duration::from_secs(10);
 /// How long it may take to read much of them.
 const BULK_TIME: Duration = Duration::from_secs(60);
+/// How long something may take that waits for replicas.
+const ALONE_TIME: Duration = Duration::from_secs(700);
 /// How long somebody waits at most before it looks again who hosts what.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Bytes of entries in one message.
 const ENTRIES_BYTES: usize = 4 << 20;
 /// Keys in one message.
 const KEYS_MAX: usize = 1 << 20;
+/// Parts of a version in one message.
+const PARTS_MAX: usize = 16;
 
 /// The other nodes, and this one among them.
 pub struct Nodes {
@@ -234,6 +240,29 @@ impl Nodes {
         answers.into_iter().next().ok_or_else(|| down(partition))
     }
 
+    /// Lets the first host of the catalog answer a request that is for one node alone. It is sent again if that does no harm.
+    pub(crate) async fn pass_on(&self, catalog: u32, request: &[u8], is_harmless: bool) -> Result<Bytes> {
+        let (errand, repeat) = match is_harmless {
+            true => (Errand::Read, Repeat::Always),
+            false => (Errand::Alone, Repeat::Never),
+        };
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let answer = match &place {
+                Place::Here(_) => {
+                    let why = "not all nodes know yet that this one looks after replicas";
+                    Err(Failure::Refused(Error::Moved(why.into())))
+                }
+                Place::There(peer) => {
+                    let whole = |bytes: &[u8]| Ok(Bytes::copy_from_slice(bytes));
+                    self.ask(peer, errand, "PASS", request, whole).await
+                }
+            };
+            (numbers, answer.map(|answer| vec![answer]))
+        };
+        let answers = self.everywhere(1, |_| catalog, false, repeat, send).await?;
+        answers.into_iter().next().ok_or_else(|| down(catalog))
+    }
+
     /// Why something is to be sent again, or the error that its sender gets.
     fn may_repeat(&self, failure: Failure, repeat: Repeat) -> Result<String> {
         match failure {
@@ -269,6 +298,7 @@ impl Nodes {
             Errand::Lookup => LOOKUP_TIME,
             Errand::Read => READ_TIME,
             Errand::Bulk => BULK_TIME,
+            Errand::Alone => ALONE_TIME,
         };
         let answer = self.peers.ask(peer, errand, command, payload, time).await?;
         read(&answer).map_err(Failure::Refused)
@@ -355,6 +385,27 @@ impl Nodes {
             all.age = all.age.max(told.age);
         }
         Ok(all)
+    }
+
+    async fn publish_at(
+        &self,
+        place: &Place,
+        asked: &[PartOf],
+        publication: &Publication,
+    ) -> Result<Vec<VersionShard>, Failure> {
+        let mut shards = Vec::with_capacity(asked.len());
+        for some in asked.chunks(PARTS_MAX) {
+            shards.extend(match place {
+                Place::Here(engine) => {
+                    engine.publish_for_peer(some, publication).await.map_err(Failure::Refused)?
+                }
+                Place::There(peer) => {
+                    let payload = parts::put_publish(some, publication);
+                    self.ask(peer, Errand::Bulk, "PUBLISH", &payload, VersionShard::decode_all).await?
+                }
+            });
+        }
+        Ok(shards)
     }
 
     async fn verify_at(
@@ -557,5 +608,30 @@ impl Cluster for Nodes {
             }
         };
         self.one(part.partition, send).await
+    }
+    async fn publish(&self, all: &[PartOf], publication: &Publication) -> Result<Vec<VersionShard>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let outcome = self.publish_at(&place, &picked(all, &numbers), publication).await;
+            (numbers, outcome)
+        };
+        // Only first hosts make checkpoints, from which versions are made.
+        self.everywhere(all.len(), |number| all[number].partition, false, Repeat::Always, send).await
+    }
+
+    async fn changes(&self, filter: u64, after: &[(u32, Position)]) -> Result<Vec<PartChanges>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let asked = picked(after, &numbers);
+            let outcome = match &place {
+                Place::Here(engine) => {
+                    engine.changes_for_peer(filter, &asked).await.map_err(Failure::Refused)
+                }
+                Place::There(peer) => {
+                    let payload = changes::put_asked(filter, &asked);
+                    self.ask(peer, Errand::Read, "CHANGES", &payload, changes::told).await
+                }
+            };
+            (numbers, outcome)
+        };
+        self.everywhere(after.len(), |number| after[number].0, true, Repeat::Always, send).await
     }
 }

@@ -42,6 +42,8 @@ pub(super) enum Errand {
     Read,
     /// What reads much of them.
     Bulk,
+    /// What waits for others, over a connection of its own.
+    Alone,
 }
 
 /// Where a connection lives.
@@ -147,7 +149,9 @@ impl Peers {
         payload: &[u8],
         time: Duration,
     ) -> Outcome {
+        let own = RwLock::default();
         let place = match errand {
+            Errand::Alone => &own,
             Errand::Lookup => peer.lookups.get_or_default(),
             Errand::Read => &peer.reads[peer.next.fetch_add(1, Ordering::Relaxed) % FOR_READS],
             Errand::Bulk => &peer.bulk,

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use umbel_core::version::VersionShard;
 use umbel_core::{Result, cluster};
 
 use super::arguments::text;
 use super::table::Id;
 use super::{Outcome, Refusal};
-use crate::cluster::wire::{looks, parts};
+use crate::api;
+use crate::cluster::wire::{changes, looks, parts};
 use crate::cluster::{Nodes, wire};
 use crate::node::Node;
 use crate::resp::Command;
@@ -18,7 +20,7 @@ fn nodes(session: &Session) -> Outcome<Arc<Nodes>> {
     session.node.cluster.clone().ok_or_else(|| "ERR this server is no node of a cluster".into())
 }
 
-/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|LOOK|VERIFY|REACH|COUNTS|KEYS|SHAPES|BLOCKS message`
+/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|LOOK|VERIFY|REACH|COUNTS|KEYS|SHAPES|BLOCKS|PUBLISH|CHANGES|PASS message`
 pub(super) async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
     let nodes = nodes(session)?;
     if id == Id::UmbelPeerHello {
@@ -76,6 +78,20 @@ async fn answer(id: Id, session: &Session, message: &[u8]) -> Result<Vec<u8>> {
             let (asked, digested) = parts::parts(message)?;
             let read = |node: Arc<Node>| async move { node.engine.shapes_for_peer(&asked, digested).await };
             Ok(parts::put_shapes(&apart(&session.node, read).await?))
+        }
+        Id::UmbelPeerPublish => {
+            let (asked, order) = parts::publish(message)?;
+            let make = |node: Arc<Node>| async move { node.engine.publish_for_peer(&asked, &order).await };
+            Ok(VersionShard::encode_all(&apart(&session.node, make).await?))
+        }
+        Id::UmbelPeerPass => {
+            let request = message.to_vec();
+            apart(&session.node, |node| async move { api::answer_for(node, &request).await }).await
+        }
+        Id::UmbelPeerChanges => {
+            let (filter, after) = changes::asked(message)?;
+            let read = |node: Arc<Node>| async move { node.engine.changes_for_peer(filter, &after).await };
+            Ok(changes::put_told(&apart(&session.node, read).await?))
         }
         _ => {
             let (part, from, most) = parts::blocks(message)?;

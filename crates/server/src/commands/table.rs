@@ -84,6 +84,7 @@ rows! {
     UmbelExport "umbel.export" -2 ["readonly" "module"] (1, 1, 1) ["umbel" "dangerous"] "umbel" "A filter as a file of some format";
     UmbelImport "umbel.import" -4 ["write" "denyoom" "module"] (1, 1, 1) ["umbel" "dangerous"] "umbel" "Makes a filter from a file of some format";
     UmbelStats "umbel.stats" 2 ["readonly" "module"] (1, 1, 1) ["umbel"] "umbel" "Fill, estimated error, generation, bytes and adds a second of a filter";
+    UmbelGrowth "umbel.growth" 2 ["readonly" "module"] (1, 1, 1) ["umbel"] "umbel" "How fast a filter fills, when it will be full, and which sizes it had";
     UmbelRoutes "umbel.routes" 2 ["readonly" "fast" "module"] (1, 1, 1) ["umbel"] "umbel" "Which nodes of a cluster have which items of a filter";
     UmbelClear "umbel.clear" 2 ["write" "module"] (1, 1, 1) ["umbel"] "umbel" "Forgets all items of a filter";
     UmbelRename "umbel.rename" -3 ["write" "module"] (1, 2, 1) ["umbel"] "umbel" "Gives a filter another name";
@@ -95,6 +96,8 @@ rows! {
     UmbelRebuildFinish "umbel.rebuild|finish" -3 ["write" "module"] (2, 2, 1) ["umbel"] "umbel" "Lets what was filled take the filter's place";
     UmbelRebuildAbort "umbel.rebuild|abort" 3 ["write" "module"] (2, 2, 1) ["umbel"] "umbel" "Gives up filling a filter anew";
     UmbelRebuildHelp "umbel.rebuild|help" 2 ["readonly" "fast" "module"] (0, 0, 0) ["umbel"] "umbel" "How these commands are called";
+    UmbelLookup "umbel.lookup" -3 ["readonly" "module"] (1, 1, 1) ["umbel"] "umbel" "Which domains may have a key of a catalog, or its record";
+    UmbelHottest "umbel.hottest" -2 ["readonly" "module"] (1, 1, 1) ["umbel"] "umbel" "The keys of a catalog that were asked for most often";
     UmbelHelp "umbel.help" -1 ["readonly" "fast" "module"] (0, 0, 0) ["umbel"] "umbel" "How the commands of Umbel are called";
 
     UmbelPeer "umbel.peer" -2 ["admin" "noscript" "no_auth" "container"] (0, 0, 0) ["dangerous"] "server" "What nodes of a cluster ask of each other";
@@ -108,6 +111,9 @@ rows! {
     UmbelPeerKeys "umbel.peer|keys" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "The next keys of a part of a filter, for another node";
     UmbelPeerShapes "umbel.peer|shapes" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "What arrays parts of a filter have, for another node";
     UmbelPeerBlocks "umbel.peer|blocks" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Blocks of a part of a filter, for another node";
+    UmbelPeerPublish "umbel.peer|publish" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Makes parts of a version of a filter, for another node";
+    UmbelPeerChanges "umbel.peer|changes" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "What changed a filter, for another node";
+    UmbelPeerPass "umbel.peer|pass" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Answers a request over HTTP, for another node";
     UmbelNode "umbel.node" -2 ["admin" "noscript" "container"] (0, 0, 0) ["dangerous"] "server" "Commands about the nodes of a cluster";
     UmbelNodeList "umbel.node|list" 2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "All nodes, and what they serve";
     UmbelNodeDigests "umbel.node|digests" 2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "What each slot that this node hosts has come to";

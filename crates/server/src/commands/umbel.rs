@@ -9,9 +9,10 @@ use umbel_filter::Fingerprint;
 
 use super::arguments::{Words, float, is, text, unsigned};
 use super::{Outcome, bf, look};
+use crate::growth::{Pace, seconds};
 use crate::making::Making;
 use crate::names::{key_of, name_of};
-use crate::resp::Command;
+use crate::resp::{Command, Reply};
 use crate::session::Session;
 use crate::work::beside;
 
@@ -20,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 const HELP: &[&str] = &[
     "UMBEL.CREATE key capacity error [KIND bloom|counting|counting8] [FAMILY murmur3|xxh3|keyed|redisbloom|redisson]",
-    "    [LAYOUT blocked|guava|redisbloom|redisson] [EXPANSION times | NONSCALING] [RETAIN yes|no] [SHARDS auto|one|all]",
-    "    [EXPIRE seconds] [WINDOW 24h BUCKETS 24]",
+    "    [LAYOUT blocked|guava|redisbloom|redisson] [EXPANSION times | NONSCALING] [GROWAT percent] [RETAIN yes|no]",
+    "    [SHARDS auto|one|all] [EXPIRE seconds] [WINDOW 24h BUCKETS 24]",
     "    -- Makes a filter. One with a window forgets what was added longer ago, by whole buckets.",
     "UMBEL.ADD key [SESSION id SEQUENCE number] ITEMS item [item ...]",
     "    -- Adds items. The same session and sequence again have no second effect and get the same answer.",
@@ -33,8 +34,10 @@ const HELP: &[&str] = &[
     "    -- How often each item was added, exactly.",
     "UMBEL.WAIT position [milliseconds]",
     "    -- Waits until this server has a position.",
-    "UMBEL.RESIZE key [CAPACITY elements] [ERROR rate]",
-    "    -- Grows, shrinks or makes stricter, while the filter answers.",
+    "UMBEL.RESIZE key [CAPACITY elements] [ERROR rate] [EXPANSION times|none] [GROWAT percent|default]",
+    "    -- Grows, shrinks or makes stricter, while the filter answers; and says by how much and when it grows by itself.",
+    "UMBEL.GROWTH key",
+    "    -- How fast a filter fills, when it will be full, and which sizes it had: when, why, and how long that took.",
     "UMBEL.CLEAR key",
     "    -- Forgets all items.",
     "UMBEL.RENAME key name [NX]",
@@ -52,6 +55,10 @@ const HELP: &[&str] = &[
     "    -- Fill, estimated error, generation, bytes, adds a second.",
     "UMBEL.ROUTES key",
     "    -- Which nodes have which items: for clients that ask the right one at once.",
+    "UMBEL.LOOKUP catalog key [FETCH] [LOCAL] [WITHIN milliseconds]",
+    "    -- Which domains may have a key, the likeliest first; FETCH: the record, from the domain that has it.",
+    "UMBEL.HOTTEST catalog [COUNT keys]",
+    "    -- The keys that were asked for most often, with about how often.",
     "UMBEL.NODE LIST",
     "UMBEL.NODE DIGESTS",
     "UMBEL.NODE DRAIN|UNDRAIN [name]",
@@ -241,11 +248,12 @@ pub(super) async fn wait(session: &mut Session, command: Command<'_>) -> Outcome
     Ok(())
 }
 
-/// `UMBEL.RESIZE key [CAPACITY elements] [ERROR rate]`
+/// `UMBEL.RESIZE key [CAPACITY elements] [ERROR rate] [EXPANSION times|none] [GROWAT percent|default]`
 pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outcome {
     let filter = any_filter(session, command.get(1)).await?;
     let spec = filter.definition().spec;
     let (mut capacity, mut error) = (spec.capacity, spec.error);
+    let mut pace = Pace::default();
     let mut words = Words::from(command, 2);
     while let Some(word) = words.next() {
         let value = words.next().unwrap_or_default();
@@ -253,9 +261,19 @@ pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outco
             capacity = unsigned(value).ok_or("ERR bad capacity")?;
         } else if is(word, "ERROR") {
             error = float(value).ok_or("ERR bad error rate")?;
+        } else if is(word, "EXPANSION") || is(word, "GROWAT") {
+            let value = text(value).unwrap_or_default();
+            let set = if is(word, "EXPANSION") { pace.set_factor(value) } else { pace.set_threshold(value) };
+            set.map_err(|why| format!("ERR {why}"))?;
         } else {
-            return Err("ERR unknown option; UMBEL.RESIZE takes CAPACITY and ERROR".into());
+            return Err("ERR unknown option; UMBEL.RESIZE takes CAPACITY, ERROR, EXPANSION and GROWAT".into());
         }
+    }
+    pace.apply(&session.node, &filter).await?;
+    let is_same = (capacity, error.to_bits()) == (spec.capacity, spec.error.to_bits());
+    if pace.is_some() && is_same {
+        session.reply.ok();
+        return Ok(());
     }
     let items = session.node.counts_of(&filter).await?.items;
     if items > capacity {
@@ -264,6 +282,7 @@ pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outco
         );
     }
     beside(&session.node, |node| async move { node.engine.resize(&filter, capacity, error).await }).await?;
+    session.node.growths.look(&session.node).await;
     session.reply.ok();
     Ok(())
 }
@@ -284,6 +303,7 @@ pub(super) async fn stats(session: &mut Session, command: Command<'_>) -> Outcom
         stats.items = session.node.counts_of(&filter).await?.items;
     }
     let adds_per_second = session.node.rates.adds_per_second(filter.id());
+    let forecast = session.node.growths.forecast(&session.node, &filter, stats.items);
     let reply = &mut session.reply;
     let counts = [
         ("items", stats.items),
@@ -298,8 +318,9 @@ pub(super) async fn stats(session: &mut Session, command: Command<'_>) -> Outcom
         ("estimated_error", stats.estimated_error),
         ("fill", stats.fill),
         ("adds_per_second", adds_per_second),
+        ("items_per_second", forecast.map_or(0.0, |forecast| forecast.rate.median)),
     ];
-    reply.map(counts.len() + shares.len() + 4);
+    reply.map(counts.len() + shares.len() + 5);
     for (name, value) in counts {
         reply.simple(name);
         reply.count(value);
@@ -312,11 +333,82 @@ pub(super) async fn stats(session: &mut Session, command: Command<'_>) -> Outcom
     reply.boolean(stats.is_resident);
     reply.simple("growing");
     reply.boolean(stats.is_growing);
-    for (name, value) in [("next_capacity", stats.next_capacity), ("expires", definition.expires)] {
+    let full = forecast.and_then(|forecast| seconds(forecast.full));
+    for (name, value) in
+        [("next_capacity", stats.next_capacity), ("expires", definition.expires), ("full_in_seconds", full)]
+    {
+        reply.simple(name);
+        write_known(reply, value);
+    }
+    Ok(())
+}
+
+fn write_known(reply: &mut Reply, value: Option<u64>) {
+    match value {
+        Some(value) => reply.count(value),
+        None => reply.null(),
+    }
+}
+
+/// `UMBEL.GROWTH key`
+pub(super) async fn growth(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filter = any_filter(session, command.get(1)).await?;
+    let items = session.node.counts_of(&filter).await?.items;
+    let told = session.node.growths.tell(&session.node, &filter, items).await?;
+    let reply = &mut session.reply;
+    reply.map(12);
+    for (name, value) in
+        [("items", told.items), ("capacity", told.capacity), ("at_percent", told.at_percent.into())]
+    {
+        reply.simple(name);
+        reply.count(value);
+    }
+    let rate = told.forecast.as_ref().map(|forecast| forecast.rate.median);
+    let shares = [
+        ("factor", Some(told.factor)),
+        ("items_per_second", rate),
+        ("error_in_a_week", told.error_in_a_week),
+    ];
+    for (name, value) in shares {
         reply.simple(name);
         match value {
-            Some(value) => reply.count(value),
+            Some(value) => reply.double(value),
             None => reply.null(),
+        }
+    }
+    let times = [
+        ("due_in_seconds", told.forecast.map(|forecast| forecast.due)),
+        ("full_in_seconds", told.forecast.map(|forecast| forecast.full)),
+        ("full_in_seconds_earliest", told.forecast.map(|forecast| forecast.full_at_earliest)),
+        ("full_in_seconds_latest", told.forecast.map(|forecast| forecast.full_at_latest)),
+    ];
+    for (name, when) in times {
+        reply.simple(name);
+        write_known(reply, when.and_then(seconds));
+    }
+    reply.simple("forecast");
+    reply.bulk(told.words());
+    reply.simple("history");
+    reply.array(told.steps.len());
+    for step in &told.steps {
+        reply.map(9);
+        reply.simple("why");
+        reply.bulk(&step.why);
+        let counts = [
+            ("generation", Some(step.generation.into())),
+            ("from_capacity", Some(step.from_capacity)),
+            ("to_capacity", Some(step.to_capacity)),
+            ("items", Some(step.items)),
+            ("began_ms", Some(step.began_ms)),
+            ("took_ms", step.took_ms),
+        ];
+        for (name, value) in counts {
+            reply.simple(name);
+            write_known(reply, value);
+        }
+        for (name, value) in [("from_error", step.from_error), ("to_error", step.to_error)] {
+            reply.simple(name);
+            reply.double(value);
         }
     }
     Ok(())

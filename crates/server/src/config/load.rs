@@ -87,6 +87,10 @@ impl Config {
         let mut seen: Vec<Option<String>> = vec![None; ROWS.len()];
         for (key, value) in table.get_ref() {
             let (name, offset) = (key.get_ref().as_ref(), key.span().start);
+            if matches!(name, "catalogs" | "domains") {
+                self.read_domains(name, value, &|offset, what| at(offset, what))?;
+                continue;
+            }
             let Some((index, row)) = find(name) else {
                 return Err(at(offset, format!("{name:?} is no setting{}", suggestion(name))));
             };
@@ -128,7 +132,7 @@ impl Config {
 }
 
 /// A value as it would be written in a flag; lists with spaces between.
-fn plain(value: &DeValue<'_>) -> Option<String> {
+pub(super) fn plain(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().to_owned()),

@@ -285,6 +285,26 @@ impl Codec<String> for Place {
     }
 }
 
+/// An address of HTTP, or none.
+pub(super) struct Web;
+
+impl Codec<String> for Web {
+    fn parse(&self, text: &str) -> Result<String, String> {
+        let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        let is_address = host.is_some_and(|host| !host.is_empty() && !host.starts_with('/'))
+            && text.len() <= 300
+            && !text.contains(|letter: char| letter.is_whitespace() || letter.is_control());
+        if text.is_empty() || is_address {
+            return Ok(text.to_owned());
+        }
+        Err("it must be an address such as http://10.0.0.1:6381".to_owned())
+    }
+
+    fn print(&self, value: &String) -> String {
+        value.clone()
+    }
+}
+
 /// A secret that has to be shown to others, and to nobody else.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedSecret(String);

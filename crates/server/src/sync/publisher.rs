@@ -56,7 +56,7 @@ async fn publish(node: Arc<Node>, filter: Arc<Handle>) {
 /// Waits until the filter changed.
 async fn changed(node: &Node, filter: &Arc<Handle>, seen: &mut Token) {
     loop {
-        node.engine.moved(filter, seen).await;
+        node.moved(filter, seen).await;
         match node.engine.changes(filter, seen).await {
             Ok(changes) if changes.records.is_empty() => *seen = changes.token,
             // Something did, or nobody knows any more.

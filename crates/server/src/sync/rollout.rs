@@ -294,7 +294,7 @@ pub(crate) async fn start(
         Some(number) => {
             return Err(Trouble::Engine(umbel_core::Error::Invalid(format!("there is no version {number}"))));
         }
-        None => node.releases.publish(node, filter, Some(&node.engine.token())).await?,
+        None => node.releases.publish(node, filter, node.now_in_log().as_ref()).await?,
     };
     if let Some(previous) = previous
         && node.releases.pinned(id).await?.is_none()

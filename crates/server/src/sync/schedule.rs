@@ -111,7 +111,7 @@ async fn rebuild(node: Arc<Node>, filter: Arc<Handle>, name: String, begun: Sche
     let rebuilt = Arc::clone(&filter);
     let outcome = beside(&node, async move |node| {
         node.engine.rebuild(&rebuilt).await?;
-        node.releases.publish(&node, &rebuilt, Some(&node.engine.token())).await
+        node.releases.publish(&node, &rebuilt, node.now_in_log().as_ref()).await
     });
     match outcome.await {
         Ok(version) => node.sync.notices.tell(Notice::of(&version, Event::Version, true)),

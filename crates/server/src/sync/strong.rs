@@ -8,12 +8,17 @@
 //! A strong replica answers while it has a lease. Between the old version and the new one there is a moment in which no lease is
 //! out: so nobody can hear the new version from one replica and then the old one from another. The lock and the pin are in the
 //! registry; of two who publish, one gets the lock.
+//!
+//! In a cluster one node gives leases, the first host of the catalog. When another one takes its place, that one sets the guard of a
+//! filter's versions before it gives the first lease, so that the one before it pins nothing any more; and it waits out the leases that
+//! the one before may have given, as after a restart.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use umbel_core::Error;
 use umbel_core::engine::Handle;
 use umbel_core::registry::{Lease, lock};
 use umbel_core::version::Version;
@@ -46,6 +51,17 @@ struct Publishes {
     phases: HashMap<u64, Phase>,
     /// How often each filter's phase changed.
     turns: HashMap<u64, u64>,
+    /// Since when this node looks after replicas.
+    watch: Option<Watch>,
+    /// Filters whose versions nobody pins who looked after replicas before.
+    guarded: HashSet<u64>,
+}
+
+/// One node's time of looking after the replicas of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Watch {
+    term: u64,
+    since: std::time::Instant,
 }
 
 impl Publishes {
@@ -84,14 +100,48 @@ impl Strong {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Since when this node looks after replicas, if it does.
+    fn watch(&self, node: &Node) -> Result<Watch, Trouble> {
+        let elsewhere = || Error::Retry("another node of the cluster looks after replicas now".into());
+        let term = node.engine.term_as_steward().ok_or_else(elsewhere)?;
+        let mut under = self.lock();
+        match under.watch {
+            Some(watch) if watch.term == term => Ok(watch),
+            _ => {
+                let since = if node.engine.is_clustered() { node.now() } else { node.started };
+                under.guarded.clear();
+                Ok(*under.watch.insert(Watch { term, since }))
+            }
+        }
+    }
+
+    /// Makes sure that nobody pins versions for strong replicas who looked after them before. Gives the number by which this node does.
+    async fn guard(&self, node: &Node, filter: u64, watch: Watch) -> Result<Option<u64>, Trouble> {
+        if !node.engine.is_clustered() {
+            return Ok(None);
+        }
+        let own = node.run_id.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let guard = own.unwrap_or_default().wrapping_add(watch.term);
+        if !self.lock().guarded.contains(&filter) {
+            node.engine.guard_versions(filter, guard).await?;
+            let mut under = self.lock();
+            if under.watch == Some(watch) {
+                under.guarded.insert(filter);
+            }
+        }
+        Ok(Some(guard))
+    }
+
     /// What a strong replica is told. Whoever is told to serve has a lease before anybody can look for leases that are out.
     pub(super) async fn tell(&self, node: &Node, filter: u64, id: &str) -> Result<Told, Trouble> {
         // What is pinned may change until the lock is held: then it is asked for again.
         loop {
+            let watch = self.watch(node)?;
+            self.guard(node, filter, watch).await?;
             let turn = self.turns(filter);
             let pinned = node.releases.pinned(filter).await?;
             let under = self.lock();
-            if under.turns(filter) != turn {
+            if under.turns(filter) != turn || under.watch != Some(watch) {
                 continue;
             }
             let told = match under.phases.get(&filter) {
@@ -188,15 +238,17 @@ async fn switch(
     lock: &mut Locked<'_>,
 ) -> Result<Switched, Trouble> {
     let id = filter.id();
+    let watch = node.sync.strong.watch(node)?;
+    let guard = node.sync.strong.guard(node, id, watch).await?;
     let before = node.releases.pinned(id).await?;
-    let version = node.releases.publish(node, filter, Some(&node.engine.token())).await?;
+    let version = node.releases.publish(node, filter, node.now_in_log().as_ref()).await?;
     let under = Under { node, filter: id };
     under.set(Phase::Stage(version.number), &version);
     let (acknowledged, registered) = staged(node, &version, terms, lock).await?;
     under.set(Phase::Revoke(version.number), &version);
-    revoked(node, id, lock).await?;
+    revoked(node, id, watch, lock).await?;
     lock.hold().await?;
-    if let Err(now) = node.releases.pin(node, id, version.number, before).await? {
+    if let Err(now) = node.releases.pin_as(node, id, version.number, before, guard).await? {
         return Err(Trouble::Conflict(format!(
             "meanwhile version {now:?} was pinned in place of {before:?}"
         )));
@@ -234,11 +286,16 @@ async fn staged(
 }
 
 /// Waits until no replica answers: each one says so, or has no lease any more.
-async fn revoked(node: &Node, filter: u64, lock: &mut Locked<'_>) -> Result<(), Trouble> {
+async fn revoked(node: &Node, filter: u64, watch: Watch, lock: &mut Locked<'_>) -> Result<(), Trouble> {
     loop {
+        if node.sync.strong.watch(node)? != watch {
+            return Err(Trouble::Conflict(
+                "the nodes of the cluster changed: the old version goes on".into(),
+            ));
+        }
         let now = node.now();
-        // Leases of the process before this one are not known.
-        let unknown = now.saturating_duration_since(node.started) < LEASE;
+        // Leases of the process or the node before this one are not known.
+        let unknown = now.saturating_duration_since(watch.since) < LEASE;
         let answers = |known: &Known| known.lease.is_some_and(|lease| lease > now);
         if !unknown && !strong_replicas(node, filter).iter().any(answers) {
             return Ok(());

@@ -43,6 +43,19 @@ impl Client {
         self.reply()
     }
 
+    /// Asks again until the reply is as it should be, and gives it.
+    pub fn wait_until(&mut self, line: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let reply = self.ask(line);
+            if is_so(&reply) {
+                return reply;
+            }
+            assert!(Instant::now() < until, "{line}: {reply}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Sends words, and gives the bytes of the one reply to them.
     pub fn send(&mut self, words: &[&[u8]]) -> String {
         self.write(&encode(words));

@@ -14,9 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use umbel_core::clock::SystemClock;
 use umbel_core::disk::{Disk, MemoryDisk, RealDisk};
 use umbel_core::engine::{Engine, Settings};
 use umbel_core::log;
+use umbel_core::registry::EmbeddedRegistry;
 use umbel_server::config::Config;
 use umbel_server::node::Node;
 use umbel_server::server::Server;
@@ -55,7 +57,8 @@ pub fn start_in(folder: PathBuf) -> Running {
 pub fn start_with_small_log(folder: PathBuf) -> Running {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let log = log::Settings { segment_bytes: SMALL_SEGMENT_BYTES, ..log::Settings::new(&folder) };
-    let mut running = Running::on(&disk, &folder, 2, Settings::default(), &log, Config::default());
+    let mut running =
+        Running::on(&disk, &folder, 2, Settings::default(), &log, Config::default(), |node| node);
     running.folder = folder;
     running
 }
@@ -66,7 +69,21 @@ pub fn start_with(folder: PathBuf, set: impl FnOnce(&mut Config)) -> Running {
     set(&mut config);
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let log = log::Settings::new(&folder);
-    let mut running = Running::on(&disk, &folder, 2, Settings::default(), &log, config);
+    let mut running = Running::on(&disk, &folder, 2, Settings::default(), &log, config, |node| node);
+    running.folder = folder;
+    running
+}
+
+/// Starts a server whose registry is in its folder too, as `umbel serve` does.
+pub fn start_with_registry(folder: PathBuf) -> Running {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let clock = Arc::new(SystemClock::default());
+    let registry = EmbeddedRegistry::open(Arc::clone(&disk), &folder, clock).expect("a registry");
+    let log = log::Settings::new(&folder);
+    let config = Config::default();
+    let mut running = Running::on(&disk, &folder, 2, Settings::default(), &log, config, |node| {
+        node.with_registry(Arc::new(registry))
+    });
     running.folder = folder;
     running
 }
@@ -94,7 +111,7 @@ impl Running {
     fn small_on(disk: &Arc<dyn Disk>, folder: &Path, threads: usize) -> Self {
         let settings = Settings { memory_bytes: SMALL_MEMORY_BYTES, ..Settings::default() };
         let log = log::Settings { segment_bytes: SMALL_SEGMENT_BYTES, ..log::Settings::new(folder) };
-        Self::on(disk, folder, threads, settings, &log, Config::default())
+        Self::on(disk, folder, threads, settings, &log, Config::default(), |node| node)
     }
 
     /// The one place where tests start a server.
@@ -105,6 +122,7 @@ impl Running {
         settings: Settings,
         log: &log::Settings,
         config: Config,
+        made: impl FnOnce(Node) -> Node,
     ) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let engine = runtime.block_on(async {
@@ -112,7 +130,8 @@ impl Running {
         });
         let engine = engine.expect("an engine");
         engine.start().expect("threads");
-        let node = Arc::new(Node::new(engine, config, threads).expect("settings"));
+        let node = made(Node::new(engine, config, threads).expect("settings"));
+        let node = Arc::new(node);
         let server = Server::start(&node, &[([127, 0, 0, 1], 0).into()], threads).expect("a server");
         Self { node, server: Some(server), folder: PathBuf::new() }
     }

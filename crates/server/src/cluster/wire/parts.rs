@@ -5,15 +5,18 @@
 //! KEYS    part, has u8, after 16                                   --> [key 16, count u32]
 //! SHAPES  digested u8, [part]                                      --> [generation u32, items u64, [outline, bytes u64, digest 16]]
 //! BLOCKS  part, generation u32, layer u32, offset u64, most u32    --> whole blocks
+//! PUBLISH filter u64, making, has u8, base, after, [part]          --> shards as they stand in a version
+//!
+//! making: number u64, nonce u32
 //! ```
 
 use bytes::Bytes;
 use umbel_core::Result;
-use umbel_core::engine::{BlocksFrom, LayerShape, PartOf, Shape};
+use umbel_core::engine::{BlocksFrom, LayerShape, Making, PartOf, Publication, Shape};
 use umbel_core::limits::KEYS_PAGE_MAX;
 use umbel_filter::Fingerprint;
 
-use super::{Message, cut, put_length};
+use super::{Message, cut, put_length, put_token, take_token};
 
 const PART_BYTES: usize = 14;
 const COUNTED_BYTES: usize = 20;
@@ -147,9 +150,43 @@ pub(crate) fn blocks(bytes: &[u8]) -> Result<(PartOf, BlocksFrom, usize)> {
     message.end((part, BlocksFrom { generation, layer, offset }, bytes_max))
 }
 
+fn put_making(out: &mut Vec<u8>, making: Making) {
+    out.extend(making.number.to_le_bytes());
+    out.extend(making.nonce.to_le_bytes());
+}
+
+fn take_making(message: &mut Message<'_>) -> Result<Making> {
+    Ok(Making { number: message.u64()?, nonce: message.u32()? })
+}
+
+/// An order to make parts of a version.
+pub(crate) fn put_publish(parts: &[PartOf], publication: &Publication) -> Vec<u8> {
+    let Publication { filter, making, base, at_least } = publication;
+    let mut out = filter.to_le_bytes().to_vec();
+    put_making(&mut out, *making);
+    out.push(base.is_some().into());
+    put_making(&mut out, base.unwrap_or_default());
+    put_token(&mut out, at_least);
+    put_length(&mut out, parts.len());
+    parts.iter().for_each(|part| put_part(&mut out, *part));
+    out
+}
+
+pub(crate) fn publish(bytes: &[u8]) -> Result<(Vec<PartOf>, Publication)> {
+    let mut message = Message(bytes);
+    let (filter, making) = (message.u64()?, take_making(&mut message)?);
+    let (has_base, base) = (take_flag(&mut message)?, take_making(&mut message)?);
+    let at_least = take_token(&mut message)?;
+    let count = message.count(PART_BYTES)?;
+    let parts = (0..count).map(|_| take_part(&mut message)).collect::<Result<_>>()?;
+    message.end((parts, Publication { filter, making, base: has_base.then_some(base), at_least }))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use umbel_core::Position;
+    use umbel_core::engine::Token;
 
     use super::*;
 
@@ -173,6 +210,13 @@ mod tests {
         assert_eq!(shapes(&put_shapes(&told)).unwrap(), told);
         let from = BlocksFrom { generation: 9, layer: 2, offset: u64::MAX };
         assert_eq!(blocks(&put_blocks(PART, from, 4 << 20)).unwrap(), (PART, from, 4 << 20));
+        let making = Making { number: 1 << 50, nonce: u32::MAX };
+        for base in [None, Some(Making { number: 3, nonce: 0 })] {
+            let mut at_least = Token::default();
+            at_least.see(3, Position::from_number(9));
+            let order = Publication { filter: PART.filter, making, base, at_least };
+            assert_eq!(publish(&put_publish(&[PART], &order)).unwrap(), (vec![PART], order));
+        }
     }
 
     #[test]
@@ -189,6 +233,7 @@ mod tests {
         #[test]
         fn nothing_that_comes_does_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = (keys(&bytes), page(&bytes), parts(&bytes), shapes(&bytes), blocks(&bytes));
+            let _ = publish(&bytes);
         }
     }
 }

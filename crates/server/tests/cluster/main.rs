@@ -1,6 +1,9 @@
 //! Several nodes in this process, on one log: any of them answers for all, some leave or are gone, and nothing that was acknowledged is lost.
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod copies;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -16,6 +19,7 @@ use umbel_core::cluster::Settings as Place;
 use umbel_core::engine::{Answer, Engine, Settings};
 use umbel_core::log::{Log, MemoryLog};
 use umbel_core::registry::{EmbeddedRegistry, Registry};
+use umbel_server::chores::Chores;
 use umbel_server::cluster::{Nodes, host, join, keep_place, leave};
 use umbel_server::config::Config;
 use umbel_server::metrics::Page;
@@ -36,12 +40,15 @@ struct World {
     log: Arc<dyn Log>,
     blobs: Arc<dyn ObjectStore>,
     registry: Arc<dyn Registry>,
+    config: Config,
 }
 
 struct Running {
     node: Arc<Node>,
     nodes: Arc<Nodes>,
     server: Option<Server>,
+    /// Its HTTP door.
+    chores: Option<Chores>,
     address: SocketAddr,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -55,6 +62,7 @@ impl World {
             log: Arc::new(MemoryLog::new(PARTITIONS)),
             blobs: Arc::new(InMemory::new()),
             registry: Arc::new(EmbeddedRegistry::in_memory(Arc::clone(&clock))),
+            config: Config::default(),
             clock,
         }
     }
@@ -93,13 +101,22 @@ impl World {
                 .with_cluster(Arc::clone(&nodes) as _, Arc::clone(&self.registry));
             (nodes, kept, builder.open().await.expect("an engine"))
         });
-        let node = Node::new(engine, Config::default(), 1).expect("settings");
+        let node = Node::new(engine, self.config.clone(), 1).expect("settings");
         let node = Arc::new(node.with_registry(Arc::clone(&self.registry)).with_cluster(Arc::clone(&nodes)));
         node.engine.start().expect("threads");
         let server = Server::start(&node, &[address], 1).expect("a server");
         let hosting =
             self.runtime.spawn(host(Arc::clone(&node), Arc::clone(&nodes), Arc::clone(&self.clock)));
-        Running { node, nodes, server: Some(server), address, tasks: vec![kept, hosting] }
+        let chores = Chores::start(&[([127, 0, 0, 1], 0).into()]).expect("a port");
+        chores.watch(&node, None);
+        Running {
+            node,
+            nodes,
+            server: Some(server),
+            chores: Some(chores),
+            address,
+            tasks: vec![kept, hosting],
+        }
     }
 
     fn eventually(&self, what: &str, is_so: impl Fn() -> bool) {
@@ -135,6 +152,7 @@ impl Running {
 
     fn end(&mut self) {
         self.node.stop.stop();
+        self.chores = None;
         if let Some(server) = self.server.take() {
             server.join().expect("all loops end well");
         }
@@ -430,7 +448,10 @@ fn strangers_are_not_let_in() {
     let world = World::new();
     let a = world.start("a");
     let mut stranger = a.connect();
-    for command in ["SUBMIT", "ASK", "LOOK", "VERIFY", "REACH", "COUNTS", "KEYS", "SHAPES", "BLOCKS"] {
+    for command in [
+        "SUBMIT", "ASK", "LOOK", "VERIFY", "REACH", "COUNTS", "KEYS", "SHAPES", "BLOCKS", "PUBLISH",
+        "CHANGES",
+    ] {
         let refused = stranger.value_of(&format!("UMBEL.PEER {command} x"));
         assert!(refused.error().expect("refused").starts_with("NOAUTH"), "{refused:?}");
     }
@@ -443,7 +464,10 @@ fn strangers_are_not_let_in() {
     // One of us that says nonsense is told so.
     let mut peer = a.connect();
     assert_eq!(peer.call(&["UMBEL.PEER", "HELLO", secret, "test", "b"]), Value::Simple("OK".into()));
-    for command in ["SUBMIT", "ASK", "LOOK", "VERIFY", "REACH", "COUNTS", "KEYS", "SHAPES", "BLOCKS"] {
+    for command in [
+        "SUBMIT", "ASK", "LOOK", "VERIFY", "REACH", "COUNTS", "KEYS", "SHAPES", "BLOCKS", "PUBLISH",
+        "CHANGES",
+    ] {
         let refused = peer.value_of(&format!("UMBEL.PEER {command} x"));
         assert!(refused.error().expect("refused").starts_with("INVALID"), "{refused:?}");
     }
