@@ -49,10 +49,10 @@ an error, or a wrong answer for a key that had been added, makes the command fai
 of the generator, where 100 is one core: near 100 for each thread, the server could do more, but its CPU an item is right.")]
 pub(crate) struct Arguments {
     /// The server, A: `redis://host:port`, with `user:password@` before the host and `/database` behind it if need be
-    #[arg(long)]
+    #[arg(long, value_parser = parse_plain)]
     url: Address,
     /// A second server, B: both are measured in turns
-    #[arg(long)]
+    #[arg(long, value_parser = parse_plain)]
     peer: Option<Address>,
     /// Process of the server; asked from a server on this machine
     #[arg(long)]
@@ -111,6 +111,12 @@ pub(crate) struct Arguments {
     /// One JSON object instead of text
     #[arg(long)]
     json: bool,
+}
+
+/// An address that is not encrypted: sockets are driven by hand here.
+fn parse_plain(text: &str) -> Result<Address, String> {
+    let address: Address = text.parse()?;
+    if address.tls.is_some() { Err("TLS is not measured; use redis://".to_owned()) } else { Ok(address) }
 }
 
 fn parse_depth(text: &str) -> Result<usize, String> {

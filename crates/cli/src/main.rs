@@ -11,6 +11,8 @@ mod export;
 mod import;
 mod inspect;
 mod load;
+mod lookup;
+mod mirror;
 mod node;
 mod ping;
 mod plan;
@@ -23,6 +25,7 @@ mod report;
 mod resp;
 mod ring;
 mod rollout;
+mod roster;
 mod serve;
 mod sole;
 mod status;
@@ -58,11 +61,15 @@ enum Command {
     Rollback(publish::Rollback),
     Rollout(rollout::Arguments),
     Replica(Box<replica::Arguments>),
+    Lookup(lookup::Arguments),
+    Hottest(lookup::Hottest),
+    Domains(roster::Arguments),
     Load(Box<load::Arguments>),
     Rebuild(Box<rebuild::Arguments>),
     Import(import::Arguments),
     Export(export::Arguments),
     Verify(verify::Arguments),
+    Mirror(mirror::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -81,11 +88,15 @@ fn main() -> ExitCode {
         Command::Rollback(arguments) => publish::roll_back(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Rollout(arguments) => rollout::run(&arguments),
         Command::Replica(arguments) => replica::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Lookup(arguments) => lookup::run(&arguments),
+        Command::Hottest(arguments) => lookup::hottest(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Domains(arguments) => roster::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => load::run(&arguments),
         Command::Rebuild(arguments) => rebuild::run(&arguments),
         Command::Import(arguments) => import::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Export(arguments) => export::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Verify(arguments) => verify::run(&arguments),
+        Command::Mirror(arguments) => mirror::run(&arguments),
     };
     match outcome {
         Ok(code) => code,

@@ -29,6 +29,9 @@ pub(crate) struct Arguments {
     filter: String,
     #[command(flatten)]
     remote: Remote,
+    /// Another server to go on with, such as another node of a cluster; may be given several times
+    #[arg(long, value_name = "URL")]
+    or_server: Vec<String>,
     /// How the copy follows
     #[arg(long, default_value = "delta", value_parser = ["pull", "push", "notify", "delta", "window", "strong"])]
     strategy: String,
@@ -116,6 +119,7 @@ fn options(arguments: &Arguments) -> Options {
         _ => (Strategy::delta(), Duration::ZERO),
     };
     let mut options = Options::new(&arguments.remote.server, &arguments.filter, strategy).window(window);
+    options = arguments.or_server.iter().fold(options, Options::or_server);
     if let Some(token) = &arguments.remote.token {
         options = options.token(token);
     }

@@ -1,12 +1,14 @@
 //! A server that speaks Redis's protocol, asked one question after another.
 
 pub(crate) mod address;
+pub(crate) mod tls;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 pub(crate) use address::Address;
+pub(crate) use tls::Stream;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -57,7 +59,7 @@ impl Value {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) address: Address,
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
 }
 
 impl Connection {
@@ -68,6 +70,13 @@ impl Connection {
         stream.set_nodelay(true).map_err(told)?;
         stream.set_read_timeout(Some(patience)).map_err(told)?;
         stream.set_write_timeout(Some(patience)).map_err(told)?;
+        let stream = match &address.tls {
+            None => Stream::Plain(stream),
+            Some(trust) => {
+                let secure = Stream::secure(stream, &address.host, trust);
+                secure.map_err(|error| format!("{address}: no TLS: {error}"))?
+            }
+        };
         let stream = BufReader::with_capacity(PIECE_BYTES, stream);
         let mut connection = Self { address: address.clone(), stream };
         match (&address.user, &address.password) {
@@ -82,18 +91,41 @@ impl Connection {
         Ok(connection)
     }
 
-    /// The socket, of a connection that waits for no reply.
-    pub(crate) fn into_stream(self) -> TcpStream {
-        self.stream.into_inner()
+    /// The socket, of a connection that waits for no reply and is not encrypted.
+    pub(crate) fn into_stream(self) -> Result<TcpStream, String> {
+        match self.stream.into_inner() {
+            Stream::Plain(socket) => Ok(socket),
+            Stream::Secure(_) => Err(format!("{}: TLS is not measured; use redis://", self.address)),
+        }
     }
 
     pub(crate) fn peer_is_here(&self) -> bool {
-        self.stream.get_ref().peer_addr().is_ok_and(|peer| peer.ip().is_loopback())
+        self.stream.get_ref().socket().peer_addr().is_ok_and(|peer| peer.ip().is_loopback())
     }
 
     pub(crate) fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Result<Value, String> {
         let sent = self.send(&request(words, None)).and_then(|()| reply(&mut self.stream, 0));
         sent.map_err(|error| self.told(words, &error))
+    }
+
+    /// Asks many things at once, and gives the replies in the same order. What is asked has to be so little that a server which first
+    /// reads all of it can.
+    pub(crate) fn ask_all(&mut self, requests: &[Vec<Vec<u8>>]) -> Result<Vec<Value>, String> {
+        let bytes: Vec<u8> = requests.iter().flat_map(|words| request(words, None)).collect();
+        let asked =
+            self.send(&bytes).and_then(|()| requests.iter().map(|_| reply(&mut self.stream, 0)).collect());
+        asked.map_err(|error| format!("{}: {error}", self.address))
+    }
+
+    /// How long the server may be silent from here on.
+    pub(crate) fn set_patience(&self, patience: Duration) -> Result<(), String> {
+        let socket = self.stream.get_ref().socket();
+        socket.set_read_timeout(Some(patience)).map_err(|error| format!("{}: {error}", self.address))
+    }
+
+    /// What the server says from here on, for somebody who reads it otherwise.
+    pub(crate) fn into_reader(self) -> BufReader<Stream> {
+        self.stream
     }
 
     /// Asks for what has to be granted.
@@ -136,7 +168,8 @@ impl Connection {
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.stream.get_mut().write_all(bytes).map_err(|error| error.to_string())
+        let stream = self.stream.get_mut();
+        stream.write_all(bytes).and_then(|()| stream.flush()).map_err(|error| error.to_string())
     }
 
     fn granted<W: AsRef<[u8]>>(&self, words: &[W], value: Value) -> Result<Value, String> {
@@ -153,7 +186,7 @@ impl Connection {
 }
 
 /// A request; if one more word of that length follows, without it.
-fn request<W: AsRef<[u8]>>(words: &[W], one_more: Option<u64>) -> Vec<u8> {
+pub(crate) fn request<W: AsRef<[u8]>>(words: &[W], one_more: Option<u64>) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len() + usize::from(one_more.is_some())).into_bytes();
     for word in words.iter().map(AsRef::as_ref) {
         bytes.extend(format!("${}\r\n", word.len()).into_bytes());
@@ -166,7 +199,8 @@ fn request<W: AsRef<[u8]>>(words: &[W], one_more: Option<u64>) -> Vec<u8> {
     bytes
 }
 
-fn reply(input: &mut impl BufRead, depth: usize) -> Result<Value, String> {
+/// A reply, of version 2 of the protocol or 3: what the newer one tells apart is the same here.
+pub(crate) fn reply(input: &mut impl BufRead, depth: usize) -> Result<Value, String> {
     let line = line(input)?;
     let Some((kind, rest)) = line.split_first() else {
         return Err("an empty line instead of a reply".to_owned());
@@ -175,24 +209,33 @@ fn reply(input: &mut impl BufRead, depth: usize) -> Result<Value, String> {
         b':' => Ok(Value::Integer(number(rest)?)),
         b'+' => Ok(Value::Text(rest.to_vec())),
         b'-' => Ok(Value::Error(shown(rest))),
-        b'$' => match u64::try_from(number(rest)?) {
+        b'$' | b'=' => match u64::try_from(number(rest)?) {
             Err(_) => Ok(Value::Null),
             Ok(length) if length > TEXT_BYTES_MAX => {
                 Err(format!("a reply of {length} bytes, over the limit of {TEXT_BYTES_MAX}"))
             }
             Ok(length) => text(input, length).map(Value::Text),
         },
-        b'*' => match u64::try_from(number(rest)?) {
-            Err(_) => Ok(Value::Null),
-            Ok(length) if length > ELEMENTS_MAX || depth == DEPTH_MAX => {
+        b'*' | b'~' | b'%' => match elements(*kind, rest)? {
+            None => Ok(Value::Null),
+            Some(length) if length > ELEMENTS_MAX || depth == DEPTH_MAX => {
                 Err(format!("a reply of {length} elements at depth {depth}"))
             }
-            Ok(length) => {
+            Some(length) => {
                 (0..length).map(|_| reply(input, depth + 1)).collect::<Result<_, _>>().map(Value::Array)
             }
         },
-        _ => Err(format!("no reply of RESP 2: {:?}", shown(&line))),
+        b'_' => Ok(Value::Null),
+        b'#' => Ok(Value::Integer(i64::from(rest == b"t"))),
+        b',' | b'(' => Ok(Value::Text(rest.to_vec())),
+        _ => Err(format!("no reply: {:?}", shown(&line))),
     }
+}
+
+/// How many replies follow: a map has two for each of its entries.
+fn elements(kind: u8, rest: &[u8]) -> Result<Option<u64>, String> {
+    let length = u64::try_from(number(rest)?).ok();
+    Ok(length.map(|length| if kind == b'%' { length.saturating_mul(2) } else { length }))
 }
 
 fn line(input: &mut impl BufRead) -> Result<Vec<u8>, String> {
@@ -201,7 +244,7 @@ fn line(input: &mut impl BufRead) -> Result<Vec<u8>, String> {
     match line.strip_suffix(b"\r\n") {
         Some(content) => Ok(content.to_vec()),
         None if line.is_empty() => Err("the server closed the connection".to_owned()),
-        None => Err(format!("no reply of RESP 2: {:?}", shown(&line))),
+        None => Err(format!("no reply: {:?}", shown(&line))),
     }
 }
 
@@ -242,6 +285,15 @@ mod tests {
         let nested =
             Value::Array(vec![Value::Integer(1), Value::Array(vec![]), Value::Error("ERR full".into())]);
         assert_eq!(read(b"*3\r\n:1\r\n*0\r\n-ERR full\r\n"), Ok(nested));
+    }
+
+    #[test]
+    fn both_versions_of_the_protocol_mean_the_same() {
+        assert_eq!((read(b"#t\r\n"), read(b"#f\r\n")), (Ok(Value::Integer(1)), Ok(Value::Integer(0))));
+        assert_eq!(read(b"_\r\n"), read(b"$-1\r\n"));
+        assert_eq!(read(b",0.5\r\n"), read(b"$3\r\n0.5\r\n"));
+        assert_eq!(read(b"%1\r\n+a\r\n:1\r\n"), read(b"*2\r\n$1\r\na\r\n:1\r\n"));
+        assert!(read(b"%9223372036854775807\r\n").is_err());
     }
 
     #[test]

@@ -19,6 +19,8 @@ use umbel_server::node::Node;
 use umbel_server::server::{Doors, Server};
 use umbel_server::tls::{self, Tls};
 
+use umbel::domains::{self, Domains};
+
 use crate::config::Flags;
 use crate::planes::{self, Planes};
 use crate::sole::Sole;
@@ -58,16 +60,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     // What engines say comes in until nobody asks any more: this ends last.
     let is_elsewhere = [&config.log, &config.blobs, &config.registry].iter().any(|url| url.is_some());
     let planes = is_elsewhere.then(planes::runtime).transpose()?;
+    let domains = (!config.domain.is_empty()).then(domains::runtime).transpose()?;
     let chores = Chores::start_with(&http, tls.clone().map(|tls| (&https[..], tls)))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, tls, &chores, planes.as_ref().map(Runtime::handle)))
+    let handles = [&planes, &domains].map(|runtime| runtime.as_ref().map(Runtime::handle));
+    runtime.block_on(serve(config, tls, &chores, handles))
 }
 
 async fn serve(
     config: Config,
     tls: Option<Arc<Tls>>,
     chores: &Chores,
-    planes: Option<&Handle>,
+    [planes, domains]: [Option<&Handle>; 2],
 ) -> Result<ExitCode, Box<dyn Error>> {
     let doors = Doors {
         plain: addresses(&config, config.port),
@@ -96,6 +100,10 @@ async fn serve(
     }
     let node = Arc::new(node);
     node.engine.start()?;
+    let domains = match domains {
+        Some(runtime) => Some(domain(&node, runtime).await?),
+        None => None,
+    };
     let server = Server::open(&node, &doors, loops)?;
     chores.watch(&node, tls.as_ref());
     banner(&node, &server, chores, loops, begun.elapsed());
@@ -104,6 +112,9 @@ async fn serve(
         let (name, nodes) = (membership.name(), membership.view().nodes().len());
         tracing::info!("  node  {name} of the cluster {}, with {nodes} nodes now", place.nodes.cluster());
         runtime.spawn(cluster::host(Arc::clone(&node), Arc::clone(&place.nodes), Arc::clone(&place.clock)));
+    }
+    if let Some(domains) = &domains {
+        tracing::info!("  domain  {domains}");
     }
     for (plane, url, about) in &planes.engines {
         tracing::info!("  {plane}  {url}  ({about})");
@@ -124,6 +135,11 @@ async fn serve(
         why = lost(&mut planes.sole) => node.fail(why),
         why = displaced(&mut place) => node.fail(why),
     }
+    if let Some(domains) = &domains
+        && let Err(error) = domains.rest().await
+    {
+        tracing::warn!(%error, "others hear late that this domain has ended");
+    }
     tokio::task::spawn_blocking(move || server.join()).await??;
     if let Some(why) = node.failure() {
         tracing::error!(
@@ -137,6 +153,22 @@ async fn serve(
     }
     tracing::info!("ended");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the server one of several domains.
+async fn domain(node: &Arc<Node>, runtime: &Handle) -> Result<Arc<Domains>, Box<dyn Error>> {
+    let config = node.config.load();
+    let registry = match config.domain_registry.clone() {
+        Some(url) => {
+            let opened = runtime.spawn(async move { umbel_adapters::open_registry(&url).await }).await??;
+            Some(opened.plane)
+        }
+        None => None,
+    };
+    let domains = Arc::new(Domains::open(&config, &node.engine, registry, runtime)?);
+    // Nobody else sets it.
+    let _ = node.lookups.set(Arc::clone(&domains) as _);
+    Ok(domains)
 }
 
 /// What a server is made of.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use umbel_client::Server;
+use umbel_server::node::unix_time;
 
 use crate::remote::{Remote, runtime, table, time};
 use crate::units::grouped;
@@ -106,8 +107,9 @@ async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn
     let described = server.get(Server::path(filter, "")).await?;
     let versions = server.get(Server::path(filter, "versions")).await?;
     let replicas = server.get(Server::path(filter, "replicas")).await?;
+    let growth = server.get(Server::path(filter, "growth")).await?;
     if as_json {
-        let all = json!({ "filter": described, "versions": versions, "replicas": replicas["replicas"] });
+        let all = json!({ "filter": described, "growth": growth, "versions": versions, "replicas": replicas["replicas"] });
         println!("{all}");
         return Ok(());
     }
@@ -119,6 +121,7 @@ async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn
         text(&described["kind"]),
         text(&replicas["position"])
     );
+    print_growth(&growth);
     match newest {
         Some(newest) => println!(
             "versions: newest {}, current {}{pinned}",
@@ -153,6 +156,41 @@ async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn
         );
     }
     Ok(())
+}
+
+/// How it fills, when it will be full, and which sizes it had.
+fn print_growth(growth: &Value) {
+    let number = |value: &Value| grouped(value.as_u64().unwrap_or(0).into());
+    let (items, capacity) = (growth["items"].as_u64().unwrap_or(0), growth["capacity"].as_u64().unwrap_or(0));
+    let fill = items as f64 * 100.0 / capacity.max(1) as f64;
+    let how = match growth["factor"].as_f64() {
+        Some(1.0) => "takes no more when it is full".to_owned(),
+        factor => {
+            format!("grows {} times at {} %", factor.unwrap_or_default(), text(&growth["at_percent"]))
+        }
+    };
+    println!("growth: {fill:.1} % of {}; {how}; {}", number(&growth["capacity"]), text(&growth["forecast"]));
+    let error = growth["error_in_a_week"]
+        .as_f64()
+        .map(|error| format!("; error rate in a week {error:.2e}, if it did not grow"));
+    if let Some(rate) = growth["items_per_second"].as_f64() {
+        println!("        {rate:.1} items a second{}", error.unwrap_or_default());
+    }
+    let now_ms = unix_time().as_millis() as u64;
+    let row = |step: &Value| {
+        vec![
+            step["began_ms"].as_u64().map(|began| time(now_ms.saturating_sub(began))).unwrap_or_default(),
+            text(&step["generation"]),
+            number(&step["from_capacity"]),
+            number(&step["to_capacity"]),
+            text(&step["why"]),
+            step["took_ms"].as_u64().map_or_else(|| "-".to_owned(), time),
+        ]
+    };
+    let rows: Vec<_> = growth["history"].as_array().into_iter().flatten().map(row).collect();
+    if !rows.is_empty() {
+        table(&["grown before", "size", "from", "to", "why", "took"], &rows);
+    }
 }
 
 /// A value as people read it.

@@ -20,7 +20,7 @@ use crate::transfer::{PATIENCE, Show, outside, redisson};
 use crate::units::{grouped, parse_bytes};
 
 /// The exit status when answers differ.
-const DIFFERENT: u8 = 3;
+pub(crate) const DIFFERENT: u8 = 3;
 /// Keys that a server is asked for at once.
 const ASKED_KEYS: usize = 1_000;
 /// Keys that are shown of those that were answered otherwise.
@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
 
 /// Who answers.
 enum Place {
-    Server { connection: Connection, words: Vec<Vec<u8>> },
+    Server { connection: Box<Connection>, words: Vec<Vec<u8>> },
     Here(Box<Filter>),
 }
 
@@ -80,7 +80,7 @@ impl Place {
         let told = type_of(&mut connection, name)?;
         if let Some(kind) = Kind::named(&told) {
             let words = vec![kind.command("MEXISTS").into_bytes(), name.as_bytes().to_vec()];
-            return Ok(Self::Server { connection, words });
+            return Ok(Self::Server { connection: Box::new(connection), words });
         }
         if told != "string" {
             return Err(format!("{}: there is no filter {name}", connection.address).into());

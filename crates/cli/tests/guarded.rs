@@ -3,7 +3,12 @@
 #[path = "../../adapters/tests/common/mod.rs"]
 mod common;
 
+#[path = "common/certificates.rs"]
+mod certificates;
+
 use std::process::Command;
+
+use certificates::certificates;
 
 use common::own::{self, Own};
 use common::{fresh, passed, service};
@@ -11,30 +16,6 @@ use serde_json::Value;
 
 const PASSWORD: &str = "hunter2";
 const MISTAKEN: &str = "hunter3";
-
-/// An authority, a certificate for this machine and one for us, as files of a server.
-fn certificates() -> Vec<(&'static str, String)> {
-    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let authority_key = rcgen::KeyPair::generate().unwrap();
-    let authority_cert = authority.self_signed(&authority_key).unwrap();
-    let issuer = rcgen::Issuer::new(authority, authority_key);
-    let mut files = vec![("ca.pem", authority_cert.pem())];
-    let machine = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-    for (cert, key, both, names) in [
-        ("cert.pem", "key.pem", "both.pem", &machine[..]),
-        ("client.pem", "client.key", "client-both.pem", &["umbel".to_owned()][..]),
-    ] {
-        let pair = rcgen::KeyPair::generate().unwrap();
-        let mut parameters = rcgen::CertificateParams::new(names).unwrap();
-        parameters.distinguished_name.push(rcgen::DnType::CommonName, names[0].clone());
-        let made = parameters.signed_by(&pair, &issuer).unwrap();
-        // Java's servers want both in one file.
-        files.push((both, format!("{}{}", pair.serialize_pem(), made.pem())));
-        files.extend([(cert, made.pem()), (key, pair.serialize_pem())]);
-    }
-    files
-}
 
 /// Starts a server with certificates and what other files it needs.
 fn start(script: &str, more: &[(&str, &str)]) -> Own {
@@ -323,4 +304,53 @@ fn s3() {
     assert_usable("--blobs", &url, &[("SSL_CERT_FILE", authority)]);
     let why = refusal("--blobs", &url, &[]);
     passed(&service, "blobs", "TLS", format!("an authority that nobody named: \"{why}\""));
+}
+
+/// What `umbel load --count` says of a thousand rows, and whether it could read them.
+fn count(url: &str, variables: &[(&str, String)]) -> (bool, String) {
+    let query = "SELECT 'row ' || n AS k FROM generate_series(1, 1000) n";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_umbel"));
+    command.args(["load", "f", url, "--query", query, "--key", "k", "--column", "k", "--count", "--json"]);
+    command.env_remove("SSL_CERT_FILE").envs(variables.iter().map(|(name, value)| (name, value)));
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    (output.status.success(), said)
+}
+
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn postgres() {
+    let Some(service) = service("postgres") else { return };
+    let server = start(
+        "if test $(id -u) = 0; then\n\
+         chown -R postgres {folder}\n\
+         set -- setpriv --reuid postgres --regid postgres --init-groups\n\
+         fi\n\
+         chmod 600 {folder}/key.pem\n\
+         programs=$(ls -d /usr/lib/postgresql/*/bin | tail -1)\n\
+         \"$@\" $programs/initdb -D {folder}/data/rows -U umbel -A trust --encoding UTF8 --locale C\n\
+         echo 'hostssl all all 127.0.0.1/32 trust clientcert=verify-ca' > {folder}/data/rows/pg_hba.conf\n\
+         exec \"$@\" $programs/postgres -D {folder}/data/rows -h 127.0.0.1 -p {port} -k '' -c ssl=on \
+         -c ssl_cert_file={folder}/cert.pem -c ssl_key_file={folder}/key.pem -c ssl_ca_file={folder}/ca.pem",
+        &[],
+    );
+    let url = format!("postgres://umbel@localhost:{}/postgres", server.port);
+    let identity = format!("cert={}&key={}", server.file("client.pem"), server.file("client.key"));
+    let authority = format!("ca={}", server.file("ca.pem"));
+    let (is_read, said) = count(&format!("{url}?tls=true&{authority}&{identity}"), &[]);
+    assert!(is_read && said.contains("1000"), "{said}");
+    let system = [("SSL_CERT_FILE", server.file("ca.pem"))];
+    let (is_read, said) = count(&format!("{url}?tls=true&{identity}"), &system);
+    assert!(is_read && said.contains("1000"), "{said}");
+    for (parameters, why) in [
+        (format!("tls=true&{identity}"), "UnknownIssuer"),
+        (format!("sslmode=require&tls=true&{identity}"), "UnknownIssuer"),
+        (format!("tls=true&{authority}"), "certificate"),
+        (String::new(), "pg_hba.conf"),
+        (authority.clone(), "tls=true"),
+    ] {
+        let (is_read, said) = count(&format!("{url}?{parameters}"), &[]);
+        assert!(!is_read && said.contains(why), "{parameters}: {said}");
+    }
+    passed(&service, "keys", "TLS", "with our certificate, and not without");
 }

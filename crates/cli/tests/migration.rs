@@ -4,14 +4,20 @@
 #[allow(dead_code, reason = "the tests of faults use all of it")]
 mod server;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+#[path = "common/certificates.rs"]
+mod certificates;
+#[path = "common/redis.rs"]
+mod redis;
+#[path = "common/wire.rs"]
+mod wire;
 
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use redis::Redis;
 use serde_json::Value;
 use server::Server;
+use wire::{ask, told};
 
 /// A folder that goes with the test.
 struct Folder(PathBuf);
@@ -83,44 +89,6 @@ fn same(a: &str, b: &str, names: &[&str], keys: &str) -> u64 {
     let told = done(&[&["verify", a, b], names, &["--keys", keys]].concat());
     assert_eq!((&told["different"], &told["keys"]), (&0.into(), &told["same"]), "{told}");
     told["maybe"].as_u64().unwrap()
-}
-
-/// Sends a command and gives its reply as it stands on the wire.
-fn ask(url: &str, words: &[&[u8]]) -> Vec<u8> {
-    let stream = TcpStream::connect(url.strip_prefix("redis://").unwrap()).unwrap();
-    let mut request = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        request.extend(format!("${}\r\n", word.len()).into_bytes());
-        request.extend_from_slice(word);
-        request.extend(b"\r\n");
-    }
-    (&stream).write_all(&request).unwrap();
-    let mut input = BufReader::new(&stream);
-    let mut reply = Vec::new();
-    read_reply(&mut input, &mut reply);
-    reply
-}
-
-fn read_reply(input: &mut BufReader<&TcpStream>, reply: &mut Vec<u8>) {
-    let mut line = String::new();
-    input.read_line(&mut line).unwrap();
-    let length = || line[1..].trim_end().parse::<i64>().unwrap();
-    reply.extend(line.as_bytes());
-    match line.as_bytes()[0] {
-        b'$' if length() >= 0 => {
-            let mut text = vec![0; length() as usize + 2];
-            input.read_exact(&mut text).unwrap();
-            reply.extend(text);
-        }
-        b'*' => (0..length()).for_each(|_| read_reply(input, reply)),
-        _ => {}
-    }
-}
-
-/// The reply to a command that is text, one word a word.
-fn told(url: &str, line: &str) -> String {
-    let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-    String::from_utf8_lossy(&ask(url, &words)).trim_end().to_owned()
 }
 
 #[test]
@@ -235,7 +203,7 @@ fn what_is_wrong_is_said() {
     let (cuckoo, chunks) =
         (fixture("redisbloom/cf_default.scandump"), fixture("redisbloom/rb_default.scandump"));
     assert_eq!(told(&url, "BF.ADD there item:0"), ":1");
-    let empty = folder.file("empty.txt");
+    let (empty, secure) = (folder.file("empty.txt"), url.replace("redis://", "rediss://"));
     for (arguments, words) in [
         (&["import", "guava", "/nowhere/x.bin", "--to", &url][..], &["/nowhere/x.bin"][..]),
         (&["import", "guava", &cut, "--to", &url], &["truncated Guava", "8 bytes early"]),
@@ -247,7 +215,7 @@ fn what_is_wrong_is_said() {
         (&["import", "redisbloom", &url, "--match", "x*", "--to", &url], &["no filter fits \"x*\""]),
         (&["import", "redisbloom", &url, "there", "--to", &url], &["there already", "--replace"]),
         (&["import", "redisbloom", &url, "a", "b", "--as", "c", "--to", &url], &["--as", "one filter"]),
-        (&["import", "redisbloom", "rediss://h", "a", "--to", &url], &["TLS"]),
+        (&["import", "redisbloom", &secure, "a", "--to", &url], &["no TLS"]),
         (&["import", "redisbloom", "redis://127.0.0.1:1", "a", "--to", &url], &["127.0.0.1:1", "refused"]),
         (&["import", "redisson", &url, "other", "--to", &url], &["HGETALL"]),
         (&["export", "guava", "nothing", &keys, "--from", &url], &["no filter nothing"]),
@@ -264,47 +232,11 @@ fn what_is_wrong_is_said() {
     assert_eq!(told(&url, "DBSIZE"), ":1", "nothing half of which came is there");
 }
 
-/// A server of Redis in a folder of its own; it ends with the test.
-struct Redis {
-    process: Child,
-    port: u16,
-}
-
-impl Redis {
-    fn start(folder: &Folder) -> Self {
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-        let process = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
-            .arg(&folder.0)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let redis = Self { process, port };
-        let end = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < end, "redis-server does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        redis
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 #[ignore = "needs redis-server; `cargo xtask test` installs it"]
 fn filters_of_redisson_come_and_go() {
     let (server, folder) = (Server::new(), Folder::new("redisson"));
-    let (redis, url) = (Redis::start(&folder), server.redis_url());
+    let (redis, url) = (Redis::start(&[]), server.redis_url());
     let old = redis.url();
     for entry in manifest("redisson") {
         let name = entry["file"].as_str().unwrap().trim_end_matches(".bitmap");
@@ -351,4 +283,39 @@ fn filters_of_redisson_come_and_go() {
     assert!(denied.contains("NOAUTH"), "{denied}");
     let mut allowed = command(&["import", "redisson", &old, name, "--replace", "--to", &url]);
     assert!(allowed.env("REDISCLI_AUTH", "secret").status().unwrap().success());
+}
+
+#[test]
+#[ignore = "needs redis-server; `cargo xtask test` installs it"]
+fn certificates_are_checked_and_shown() {
+    let (server, folder) = (Server::new(), Folder::new("tls"));
+    let url = server.redis_url();
+    for (name, text) in certificates::certificates() {
+        std::fs::write(folder.file(name), text).unwrap();
+    }
+    let files = ["cert.pem", "key.pem", "ca.pem"].map(|name| folder.file(name));
+    let [cert, key, ca] = files.each_ref().map(String::as_str);
+    let options = ["--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca];
+    let redis = Redis::start(&options);
+    let place = redis.url().replace("redis://127.0.0.1", "rediss://localhost");
+    let identity = format!("cert={}&key={}", folder.file("client.pem"), folder.file("client.key"));
+    let old = format!("{place}?ca={ca}&{identity}");
+    assert_eq!(told(&url, "UMBEL.CREATE made 4000 0.01 LAYOUT redisson FAMILY redisson"), "+OK");
+    let words: Vec<_> = (0..2_000).map(|number| format!("item:{number}")).collect();
+    let words = ["BF.MADD", "made"].into_iter().chain(words.iter().map(String::as_str));
+    ask(&url, &words.map(str::as_bytes).collect::<Vec<_>>());
+    done(&["export", "redisson", "made", &old, "--from", &url]);
+    done(&["import", "redisson", &old, "made", "--as", "back", "--to", &url]);
+    assert!(same(&url, &old, &["back", "--as", "made"], &folder.keys(2_000)) >= 2_000);
+    // None of it without an authority that is trusted, without our certificate, by another name, or without TLS.
+    for (address, why) in [
+        (format!("{place}?{identity}"), "UnknownIssuer"),
+        (format!("{place}?ca={ca}"), "rediss://localhost"),
+        (format!("{}?ca={ca}&{identity}", place.replace("localhost", "127.0.0.2")), "rediss://127.0.0.2"),
+        (place.replace("rediss", "redis"), "redis://localhost"),
+        (format!("{place}?ca={}", folder.file("nowhere.pem")), "nowhere.pem"),
+    ] {
+        let said = complaint(&["import", "redisson", &address, "made", "--as", "again", "--to", &url]);
+        assert!(said.contains(why), "{address}: {said}");
+    }
 }

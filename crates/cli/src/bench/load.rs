@@ -21,7 +21,7 @@ impl Worker {
         let poll = Poll::new().map_err(told)?;
         let mut links = Vec::with_capacity(connections);
         for index in 0..connections {
-            let stream = Connection::open(address, SILENCE_MAX)?.into_stream();
+            let stream = Connection::open(address, SILENCE_MAX)?.into_stream()?;
             stream.set_nonblocking(true).map_err(told)?;
             let mut stream = mio::net::TcpStream::from_std(stream);
             let interest = Interest::READABLE | Interest::WRITABLE;

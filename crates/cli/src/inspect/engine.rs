@@ -42,6 +42,9 @@ pub(super) fn open(path: &Path, start: [u8; 8]) -> Outcome<Option<Content>> {
             let input = BufReader::with_capacity(1 << 20, File::open(path)?);
             Content::Arrays(engine::inspect_arrays(input, &name)?)
         }
+        engine::PLACED_MAGIC => {
+            Content::Version(Box::new(engine::placed_version(&std::fs::read(path)?, &name)?))
+        }
         version::MAGIC => Content::Version(Box::new(Version::decode(&std::fs::read(path)?, &name)?)),
         archive::MAGIC => {
             let folder = path.parent().unwrap_or(Path::new("."));

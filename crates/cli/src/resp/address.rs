@@ -1,18 +1,22 @@
-//! Where a server is: `redis://[user:password@]host[:port][/database]`.
+//! Where a server is: `redis://[user:password@]host[:port][/database]`, or `rediss://` with `?ca=FILE&cert=FILE&key=FILE` behind it.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
+use umbel_client::Trust;
+
 const PORT: u16 = 6379;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Address {
-    host: String,
+    pub(crate) host: String,
     port: u16,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: u32,
+    /// Whether it is spoken to over TLS, and whom to trust then.
+    pub(crate) tls: Option<Trust>,
 }
 
 impl Address {
@@ -28,15 +32,14 @@ impl FromStr for Address {
 
     fn from_str(url: &str) -> Result<Self, String> {
         let example = "an address is written redis://127.0.0.1:6380";
-        let rest = match url.split_once("://") {
-            Some(("redis", rest)) => rest,
-            Some(("rediss", _)) => {
-                return Err("TLS (rediss://) is not spoken here; use redis://, through a tunnel if need be"
-                    .to_owned());
-            }
+        let (is_secure, rest) = match url.split_once("://") {
+            Some(("redis", rest)) => (false, rest),
+            Some(("rediss", rest)) => (true, rest),
             Some((scheme, _)) => return Err(format!("{scheme}:// is not spoken here; {example}")),
             None => return Err(example.to_owned()),
         };
+        let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        let tls = trust(is_secure, parameters)?;
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, place) = match authority.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
@@ -54,20 +57,47 @@ impl FromStr for Address {
             "" => 0,
             number => number.parse().map_err(|_| format!("{number:?} is no number of a database"))?,
         };
-        Ok(Self { host: host.to_owned(), port, user, password, database })
+        Ok(Self { host: host.to_owned(), port, user, password, database, tls })
     }
 }
 
 /// Without the password: this is printed.
 impl fmt::Display for Address {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port, .. } = self;
+        let Self { host, port, tls, .. } = self;
+        let scheme = if tls.is_some() { "rediss" } else { "redis" };
         if host.contains(':') {
-            write!(out, "redis://[{host}]:{port}")
+            write!(out, "{scheme}://[{host}]:{port}")
         } else {
-            write!(out, "redis://{host}:{port}")
+            write!(out, "{scheme}://{host}:{port}")
         }
     }
+}
+
+/// What stands behind the question mark: as in the addresses of engines.
+fn trust(is_secure: bool, parameters: &str) -> Result<Option<Trust>, String> {
+    let (mut is_secure, mut ca, mut cert, mut key) = (is_secure, None, None, None);
+    for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let value = decode(value)?.ok_or_else(|| format!("{name} has no value"))?;
+        match (name, value.as_str()) {
+            ("tls", "true") => is_secure = true,
+            ("ca", file) => ca = Some(file.into()),
+            ("cert", file) => cert = Some(file.into()),
+            ("key", file) => key = Some(file.into()),
+            _ => return Err(format!("{parameter:?}; it takes tls=true, ca, cert and key")),
+        }
+    }
+    let identity = match (cert, key) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => return Err("a certificate (cert) and its key (key) belong together".to_owned()),
+    };
+    // Somebody believes that it is encrypted.
+    if !is_secure && (ca.is_some() || identity.is_some()) {
+        return Err("certificates for an address that is not encrypted; use rediss://".to_owned());
+    }
+    Ok(is_secure.then_some(Trust { ca, identity }))
 }
 
 fn split_port(place: &str) -> Result<(&str, u16), String> {
@@ -123,6 +153,18 @@ mod tests {
     }
 
     #[test]
+    fn certificates_are_named_behind_it() {
+        assert_eq!(parsed("redis://h").tls, None);
+        for url in ["rediss://h", "redis://h?tls=true", "rediss://h:6379/?tls=true"] {
+            assert_eq!((parsed(url).tls, parsed(url).port), (Some(Trust::default()), 6379), "{url}");
+        }
+        let full = parsed("rediss://me:secret@h:1/2?ca=/a%20b.pem&cert=c.pem&key=k.pem");
+        let identity = Some(("c.pem".into(), "k.pem".into()));
+        assert_eq!(full.tls, Some(Trust { ca: Some("/a b.pem".into()), identity }));
+        assert_eq!((full.database, full.to_string().as_str()), (2, "rediss://h:1"));
+    }
+
+    #[test]
     fn passwords_are_not_shown() {
         assert_eq!(parsed("redis://me:secret@h:1/2").to_string(), "redis://h:1");
         assert_eq!(parsed("redis://[::1]:1").to_string(), "redis://[::1]:1");
@@ -132,7 +174,10 @@ mod tests {
     fn nonsense_is_refused_with_a_reason() {
         for (url, word) in [
             ("127.0.0.1:6380", "redis://"),
-            ("rediss://h", "TLS"),
+            ("rediss://h?ca=", "ca"),
+            ("rediss://h?insecure=true", "insecure"),
+            ("rediss://h?cert=a", "key"),
+            ("redis://h?ca=a", "rediss"),
             ("redis+unix:///tmp/s", "redis+unix"),
             ("redis://", "host"),
             ("redis://:6380", "host"),
