@@ -9,6 +9,7 @@
 //! | `cluster` | nodes on a ring against one server |
 //! | `loops` | what a request costs on tokio, on bare epoll and on io_uring |
 //! | `load` | keys from files and databases into filters, and rebuilds |
+//! | `federation` | lookups across domains against asking every database |
 //! | `link`, `process` | connections to servers, and their processes |
 //! | `report` | figures for people and programs |
 //! | `measure` | clocks, medians and progress |
@@ -16,6 +17,7 @@
 
 mod cluster;
 mod engine;
+mod federation;
 mod filters;
 mod huge_pages;
 mod link;
@@ -77,6 +79,9 @@ enum Command {
     /// Loads from text, Parquet, SQLite and PostgreSQL against simply reading them, and lookups while a filter is rebuilt.
     #[command(after_help = load::EXAMPLES)]
     Load(load::Options),
+    /// Lookups across domains against asking every database, over a network that is slow; memory and speed of the filters.
+    #[command(after_help = federation::EXAMPLES)]
+    Federation(federation::Options),
 }
 
 fn main() -> ExitCode {
@@ -89,6 +94,7 @@ fn main() -> ExitCode {
         Command::Planes(options) => planes::run(&options, how),
         Command::Cluster(options) => cluster::run(&options, how),
         Command::Load(options) => load::run(&options, how),
+        Command::Federation(options) => federation::run(&options, how),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -201,15 +201,16 @@ pub(crate) async fn write(log: &Arc<dyn Log>, appends: u64) -> Result<Vec<Durati
         let log = Arc::clone(log);
         let partition = writer % log.partitions();
         tasks.push(tokio::spawn(async move {
-            let mut latencies = Vec::new();
+            let (mut latencies, mut read) = (Vec::new(), Position::START);
             for number in 0..appends / u64::from(WRITERS) {
                 let first = (u64::from(writer) << 40) + number * ENTRY_KEYS;
                 let keys = (first..first + ENTRY_KEYS).map(fingerprint).collect();
                 let operation = Operation::Add(keys);
                 let entry = Entry { filter: 1, slot: 0, request: Request::default(), operation }.encode()?;
                 let begin = Instant::now();
-                log.append(partition, vec![entry]).await?;
+                let appended = log.append_after(partition, vec![entry], read).await?;
                 latencies.push(begin.elapsed());
+                read = appended.positions.last().copied().unwrap_or(read);
             }
             Ok::<_, CoreError>(latencies)
         }));

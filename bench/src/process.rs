@@ -73,6 +73,11 @@ impl Server {
         processor_time(self.process.id()).unwrap_or_default()
     }
 
+    /// The most memory that it had so far.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        peak_of(self.process.id()).unwrap_or(0)
+    }
+
     /// Kills it without a word to others.
     pub(crate) fn kill(mut self) -> std::io::Result<()> {
         self.process.kill()?;

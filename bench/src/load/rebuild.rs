@@ -75,6 +75,7 @@ pub(super) fn run(
         Figure::new(PART, what("loader's CPU a key"), each, "ns"),
         Figure::new(PART, what("loader's peak memory"), megabytes(ran.peak_bytes), "MB")
             .target(Target::AtMost(MEMORY_MAX)),
+        Figure::new(PART, what("server's peak memory"), megabytes(subject.server.peak_bytes()), "MB"),
         Figure::new(PART, what("adds meanwhile"), adds, "keys/s")
             .against(adds / ADDS as f64, "those sent")
             .target(Target::AtLeast((0.99 * ADDS as f64).round())),
