@@ -21,7 +21,15 @@ const DIRECTIONS: [(&str, &[&str]); 9] = [
     ("umbel-server", &["umbel-filter", "umbel-core", "umbel-client"]),
     (
         "umbel",
-        &["umbel-filter", "umbel-core", "umbel-adapters", "umbel-client", "umbel-load", "umbel-server"],
+        &[
+            "umbel-filter",
+            "umbel-core",
+            "umbel-adapters",
+            "umbel-client",
+            "umbel-load",
+            "umbel-domains",
+            "umbel-server",
+        ],
     ),
     ("xtask", &[]),
 ];

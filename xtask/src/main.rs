@@ -1,5 +1,6 @@
-//! The project's own chores: `cargo xtask check`, `fix`, `test`, `planes`, `services`, `imports`, `cluster`, `sizes`, `torture`, `schedules`, `fuzz`.
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `browser`, `planes`, `services`, `imports`, `session`, `cluster`, `sizes`, `torture`, `schedules`, `fuzz`.
 
+mod browser;
 mod check;
 mod clients;
 mod cluster;
@@ -9,6 +10,7 @@ mod packages;
 mod planes;
 mod server;
 mod services;
+mod session;
 mod sizes;
 mod snapshots;
 mod step;
@@ -33,6 +35,12 @@ enum Chore {
     Fix,
     /// All tests, with what they need installed first
     Test,
+    /// The page of the archives in Chromium, as `test` does it too
+    Browser {
+        /// Where a picture of the page is kept
+        #[arg(long)]
+        screenshot: Option<std::path::PathBuf>,
+    },
     /// Every Redis client against a real server, as `test` runs them too
     Clients,
     /// Snapshots read by Java, Python and Go, as `test` does it too
@@ -52,6 +60,11 @@ enum Chore {
     },
     /// Build time and size of the command, without engines and with all of them; builds from nothing
     Sizes,
+    /// What a user would do, with real servers, printed as it happens
+    Session {
+        #[command(subcommand)]
+        what: session::What,
+    },
     /// Real servers on private ports, with data that is thrown away
     Services {
         #[command(subcommand)]
@@ -103,6 +116,7 @@ fn main() -> ExitCode {
         Chore::Check => check::check(),
         Chore::Fix => check::fix(),
         Chore::Test => test::run(),
+        Chore::Browser { screenshot } => browser::run(screenshot.as_deref()),
         Chore::Clients => clients::run(),
         Chore::Snapshots => snapshots::run(),
         Chore::Api => clients::api(),
@@ -112,6 +126,7 @@ fn main() -> ExitCode {
         Chore::Services { what: Services::Start { names } } => services::start(&names).map(drop),
         Chore::Services { what: Services::Stop { names } } => services::stop(&names),
         Chore::Services { what: Services::Status { names } } => services::status(&names),
+        Chore::Session { what } => session::run(&what),
         Chore::Cluster { what } => cluster::run(&what),
         Chore::Torture { kills, rounds } => test::torture(kills, rounds),
         Chore::Schedules { count, seed } => test::schedules(count, seed),

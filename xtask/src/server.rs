@@ -1,5 +1,6 @@
 //! A server of ours as a process, for chores that need one.
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -10,6 +11,8 @@ use crate::step::{self, Failure, TESTS, command, output};
 /// A server process. It ends with this value.
 pub(crate) struct Server {
     process: Child,
+    /// How it was started.
+    command: Command,
     pub(crate) port: u16,
     pub(crate) http_port: u16,
     pub(crate) folder: PathBuf,
@@ -21,7 +24,7 @@ impl Server {
         let folder = std::env::temp_dir().join(format!("umbel-clients-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let [port, http_port] = free_ports()?;
-        let log = std::fs::File::create(folder.join("server.log"))?;
+        let log = std::fs::File::options().append(true).create(true).open(folder.join("server.log"))?;
         let mut server = Command::new(binary);
         server
             .arg("serve")
@@ -30,15 +33,41 @@ impl Server {
             .arg("--data")
             .arg(folder.join("data"));
         let process = server.current_dir(&folder).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let mut server = Self { process, port, http_port, folder };
-        let end = Instant::now() + Duration::from_secs(30);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if server.process.try_wait()?.is_some() || Instant::now() > end {
-                return Err(format!("the server does not start: {}", server.said()).into());
+        let mut server = Self { process, command: server, port, http_port, folder };
+        server.wait()?;
+        Ok(server)
+    }
+
+    /// Waits until it serves: one that recovers listens before it does.
+    fn wait(&mut self) -> Result<(), Failure> {
+        let end = Instant::now() + Duration::from_secs(120);
+        while !self.is_ready() {
+            if self.process.try_wait()?.is_some() || Instant::now() > end {
+                return Err(format!("the server does not start: {}", self.said()).into());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        Ok(server)
+        Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.http_port)) else { return false };
+        let asked = stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let mut answer = String::new();
+        asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+    }
+
+    /// Ends it without a word.
+    pub(crate) fn kill(&mut self) -> Result<(), Failure> {
+        self.process.kill()?;
+        self.process.wait()?;
+        Ok(())
+    }
+
+    /// Starts it again, where it was and with what it has.
+    pub(crate) fn start_again(&mut self) -> Result<(), Failure> {
+        self.process = self.command.spawn()?;
+        self.wait()
     }
 
     pub(crate) fn said(&self) -> String {

@@ -21,6 +21,12 @@ pub(crate) fn command(line: &str) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
     command.args(words).current_dir(root());
+    // Cargo, which started this chore, tells it which package it is of. Build scripts ask for the same names, and would be run again, with
+    // all that depends on them, whenever somebody builds now with a chore and now without one.
+    let of_this_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    std::env::vars()
+        .filter(|(name, _)| of_this_package(name))
+        .for_each(|(name, _)| _ = command.env_remove(name));
     command
 }
 

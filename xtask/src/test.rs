@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::browser;
 use crate::clients;
 use crate::imports;
 use crate::packages::{Need, install};
@@ -39,6 +40,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     snapshots::run()?;
     imports::run(KEYS)?;
     clients::api()?;
+    browser::run(None)?;
     clients::kills(KILLS)?;
     servers()?;
     schedules(SCHEDULES, 1)?;
@@ -102,7 +104,10 @@ fn languages() -> Result<(), Failure> {
 fn servers() -> Result<(), Failure> {
     step::run("replies of Redis", &mut command(&format!("{TESTS} --test redis -- --ignored")))?;
     step::run("load on redis-server", &mut command(&format!("{TESTS} --test bench -- --ignored")))?;
-    step::run("filters from Redis", &mut command(&format!("{TESTS} --test migration -- --ignored")))
+    step::run(
+        "filters from Redis",
+        &mut command(&format!("{TESTS} --test migration --test mirror -- --ignored")),
+    )
 }
 
 /// Loom explores what threads can do to the atomics; it replaces them, so it is a build of its own.
