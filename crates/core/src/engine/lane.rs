@@ -128,14 +128,13 @@ impl Lane {
     pub(super) async fn submit(&self, shared: &Shared, entries: Vec<Entry>) -> Result<Vec<Applied>> {
         let tickets =
             entries.into_iter().map(|entry| Ok(Ticket::new(entry.encode()?, self.split(shared, entry))));
-        let tickets = tickets.collect::<Result<Vec<_>>>()?;
-        self.turn.queue(&tickets);
-        for ticket in &tickets {
+        let own = self.turn.queue(tickets.collect::<Result<Vec<_>>>()?);
+        for ticket in own.iter() {
             while let Some(mut turn) = self.turn.unless_answered(ticket).await {
-                self.work(shared, &mut turn).await;
+                self.work(shared, &mut turn, &own).await;
             }
         }
-        tickets.into_iter().map(Ticket::into_answer).collect()
+        own.into_answers()
     }
 
     /// Appends an entry and folds it, for one who has the turn.
@@ -151,10 +150,10 @@ impl Lane {
         ticket.into_answer()
     }
 
-    /// Does everything that waits.
-    async fn work(&self, shared: &Shared, turn: &mut Turn) {
+    /// Does everything that waits, its own requests and those that others need not do themselves.
+    async fn work(&self, shared: &Shared, turn: &mut Turn, own: &[Arc<Ticket>]) {
         for _ in 0..=ROUNDS_FOR_OTHERS {
-            let waiting = Waiting::take(&self.turn);
+            let waiting = Waiting::take(&self.turn, own);
             let mut waited = waiting.is_empty();
             // What an entry needs is looked up before it is appended, so changes of what there is stand alone.
             for batch in waiting.chunk_by(|one, next| !one.split.is_change() && !next.split.is_change()) {

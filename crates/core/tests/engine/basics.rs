@@ -1,6 +1,8 @@
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::poll_immediate;
 use umbel_core::clock::ManualClock;
 use umbel_core::definition::Growth;
 use umbel_core::disk::MemoryDisk;
@@ -361,6 +363,41 @@ fn background_threads_and_others_do_the_same_work_at_once() {
             let counts = engine.verify(&filter, &keys(own..own + 50)).await.unwrap();
             assert_eq!((&counts[..25], &counts[25..]), (&[0; 25][..], &[1; 25][..]));
         }
+    });
+}
+
+/// Large requests are left to whoever brought them, so nobody may depend on others to do them, or to clear them away.
+#[test]
+fn large_requests_come_to_their_end_among_small_ones_and_leave_when_they_are_given_up() {
+    let disk = MemoryDisk::default();
+    let engine = block_on(open(&disk)).unwrap();
+    block_on(engine.create(NewFilter::new("f", Spec::bloom(1_000_000, 0.001)))).unwrap();
+    let filter = engine.filter("f").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (engine, filter) = (&engine, &filter);
+            scope.spawn(move || {
+                block_on(async {
+                    for round in 0..40 {
+                        let own = thread * 1_000_000 + round * 10_000;
+                        let count = if thread < 2 { 6_000 } else { 20 };
+                        let added = engine.add(filter, &keys(own..own + count)).await.unwrap();
+                        assert_eq!(added.answers.len() as u64, count);
+                        assert_eq!(absent(engine, filter, &keys(own..own + count)).await, 0);
+                        // Given up at whatever it waits for first, if it has to wait at all.
+                        let given_up = keys(own + 7_000..own + 7_000 + count);
+                        let _ = poll_immediate(pin!(engine.add(filter, &given_up))).await;
+                    }
+                });
+            });
+        }
+    });
+    block_on(async {
+        let before = filter.items();
+        engine.add(&filter, &keys(10_000_000..10_000_001)).await.unwrap();
+        assert_eq!(filter.items(), before + 1, "nothing was left in the queue");
+        let digests = engine.digests().await.unwrap();
+        assert_eq!(reopened(engine, &disk).await.digests().await.unwrap(), digests);
     });
 }
 

@@ -16,11 +16,18 @@ use crate::{Error, Result};
 /// How often somebody looks again, some tens of nanoseconds each time, before it sleeps: whoever has the turn mostly needs a few
 /// microseconds, and to be woken takes longer than that.
 const LOOKS: usize = 100;
+/// Requests with more keys than this are left to whoever brought them.
+const KEYS_FOR_OTHERS: usize = 4096;
+/// How often such a request may find the turn taken before it lines up for it.
+const MISSES: usize = 8;
 
 /// The turn and the queue before it.
 ///
 /// Maintenance lines up for the turn. Requests do not: they lie in the queue, and are done by whoever has the turn. One that finds
 /// the turn taken after it is in the queue can sleep, because whoever leaves the turn looks into the queue after that.
+///
+/// Large requests are done by none but their own: an event loop that adds a few keys must not spend milliseconds on somebody's bulk
+/// load while lookups wait for it. They wait in a thread that has the time, and line up if they miss the turn too often.
 #[derive(Debug)]
 pub(in crate::engine) struct Turns {
     turn: tokio::sync::Mutex<Turn>,
@@ -80,8 +87,9 @@ impl Turns {
     }
 
     /// Puts requests into the queue.
-    pub(super) fn queue(&self, tickets: &[Arc<Ticket>]) {
+    pub(super) fn queue(&self, tickets: Vec<Arc<Ticket>>) -> Queued<'_> {
         self.waiting().extend(tickets.iter().cloned());
+        Queued { turns: self, tickets }
     }
 
     /// Waits until a request from the queue has its answer, which gives nothing, or until it can have the turn.
@@ -98,13 +106,48 @@ impl Turns {
             }
             spin_loop();
         }
-        loop {
+        let mut misses = 0;
+        while !ticket.is_large() || misses < MISSES {
             if let Some(turn) = look()? {
                 return Some(turn);
             }
             ticket.changed.notified().await;
+            misses += 1;
+        }
+        Some(self.lock().await)
+    }
+}
+
+/// One's own requests. If whoever brought them gives up, the large ones leave the queue: nobody else would do them.
+pub(super) struct Queued<'a> {
+    turns: &'a Turns,
+    tickets: Vec<Arc<Ticket>>,
+}
+
+impl Queued<'_> {
+    pub(super) fn into_answers(mut self) -> Result<Vec<Applied>> {
+        std::mem::take(&mut self.tickets).into_iter().map(Ticket::into_answer).collect()
+    }
+}
+
+impl Deref for Queued<'_> {
+    type Target = [Arc<Ticket>];
+
+    fn deref(&self) -> &[Arc<Ticket>] {
+        &self.tickets
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        if self.tickets.iter().any(|ticket| ticket.is_large()) {
+            self.turns.waiting().retain(|ticket| !ticket.is_large() || !is_among(&self.tickets, ticket));
         }
     }
+}
+
+fn is_among(own: &[Arc<Ticket>], ticket: &Arc<Ticket>) -> bool {
+    own.iter().any(|one| Arc::ptr_eq(one, ticket))
 }
 
 /// Lets others of the same task go on.
@@ -136,6 +179,10 @@ impl Ticket {
         Arc::new(Self { split, bytes, answer: OnceLock::new(), changed: Notify::new() })
     }
 
+    fn is_large(&self) -> bool {
+        self.split.keys() > KEYS_FOR_OTHERS
+    }
+
     /// Gives it its answer, unless it has one.
     pub(super) fn answer(&self, answer: Result<Applied>) {
         if self.answer.set(answer).is_ok() {
@@ -157,8 +204,10 @@ impl Ticket {
 pub(super) struct Waiting(Vec<Arc<Ticket>>);
 
 impl Waiting {
-    pub(super) fn take(turns: &Turns) -> Self {
-        Self(std::mem::take(&mut *turns.waiting()))
+    /// Takes what waits, less large requests that are not among one's own.
+    pub(super) fn take(turns: &Turns, own: &[Arc<Ticket>]) -> Self {
+        let mut queue = turns.waiting();
+        Self(queue.extract_if(.., |ticket| !ticket.is_large() || is_among(own, ticket)).collect())
     }
 }
 
