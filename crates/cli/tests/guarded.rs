@@ -7,6 +7,7 @@ mod common;
 mod certificates;
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use certificates::certificates;
 
@@ -39,8 +40,14 @@ fn doctor(plane: &str, url: &str, variables: &[(&str, String)]) -> Value {
     found
 }
 
+/// A server that listens may yet need seconds for its first handshake, so it is asked until it can be used. What is set up wrongly never can.
 fn assert_usable(plane: &str, url: &str, variables: &[(&str, String)]) {
-    let found = doctor(plane, url, variables);
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut found = doctor(plane, url, variables);
+    while found["usable"] == false && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(500));
+        found = doctor(plane, url, variables);
+    }
     assert_eq!(found["usable"], true, "{found}");
     assert!(found["holds"].as_array().unwrap().len() > 2, "{found}");
 }
