@@ -351,3 +351,24 @@ fn one_process_at_a_time_has_a_log() {
     drop(FileLog::open(&disk, &settings).unwrap());
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn a_copy_that_is_put_back_does_not_know_what_the_log_became_meanwhile() {
+    for is_closed in [true, false] {
+        let disk = MemoryDisk::default();
+        let mut log = open(&disk, HOUR).unwrap();
+        let before = append(&log, 1, 100).unwrap();
+        if is_closed {
+            drop(log);
+            log = open(&disk.copied(), HOUR).unwrap();
+        }
+        let copy = disk.copied();
+        let lost: Vec<Position> = (2..50).map(|number| append(&log, number, 100).unwrap()).collect();
+        let restored = open(&copy, HOUR).unwrap();
+        (2..500).for_each(|number| _ = append(&restored, number, 100).unwrap());
+        let holds = |position| block_on(restored.holds(0, position)).unwrap();
+        assert!(holds(before) && holds(block_on(restored.bounds(0)).unwrap().tail));
+        assert!(lost.into_iter().all(|position| !holds(position)), "closed: {is_closed}");
+        assert_eq!(numbers(&restored), (1..500).collect::<Vec<_>>());
+    }
+}

@@ -20,6 +20,7 @@ pub use segment::MAGIC as SEGMENT_MAGIC;
 use super::{Appended, Bounds, Log, Record};
 use crate::disk::{Disk, Lock};
 use crate::limits::{PARTITIONS_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::random::{Random, SystemRandom};
 use crate::{Error, Position, Result};
 use partition::Partition;
 
@@ -113,6 +114,11 @@ struct Wake {
 impl FileLog {
     /// Opens the log in a folder, or makes one there. What a crash left unfinished is cut off; what was damaged is refused.
     pub fn open(disk: &Arc<dyn Disk>, settings: &Settings) -> Result<Self> {
+        Self::open_by(disk, settings, &SystemRandom::default())
+    }
+
+    /// The same, with positions that go on by a chance that can be repeated.
+    pub fn open_by(disk: &Arc<dyn Disk>, settings: &Settings, random: &dyn Random) -> Result<Self> {
         settings.check()?;
         let at = settings.folder.display();
         disk.create_folder(&settings.folder)
@@ -120,7 +126,7 @@ impl FileLog {
         let lock = disk.lock(&settings.folder.join("lock"));
         let lock = lock.map_err(|error| Error::io(format!("cannot lock {at}"), &error))?;
         let numbers = 0..settings.partitions;
-        let partitions = numbers.map(|number| Partition::open(Arc::clone(disk), settings, number));
+        let partitions = numbers.map(|number| Partition::open(Arc::clone(disk), settings, number, random));
         let shared = Arc::new(Shared {
             partitions: partitions.collect::<Result<_>>()?,
             durability: settings.durability,

@@ -252,3 +252,31 @@ fn tokens_are_text() {
         assert!(bad.parse::<Token>().is_err(), "{bad}");
     }
 }
+
+#[test]
+fn whoever_followed_a_server_that_is_put_back_to_an_older_copy_is_told_so() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let engine = open(&disk).await.unwrap();
+        let filter = engine.create(NewFilter::new("f", Spec::bloom(10_000, 0.001))).await.unwrap();
+        engine.add(&filter, &keys(0..100)).await.unwrap();
+        drop((engine, filter));
+        let backup = disk.copied();
+
+        let engine = open(&disk).await.unwrap();
+        let filter = engine.filter("f").unwrap();
+        let copy = copied(&engine, &filter, None).await;
+        engine.add(&filter, &keys(100..200)).await.unwrap();
+        assert_eq!(follow(&engine, &filter, &copy).await.unwrap(), Taken::Done);
+        drop((engine, filter));
+
+        // By now it has written more than what the copy has seen.
+        let engine = reopened(open(&backup).await.unwrap(), &backup).await;
+        let filter = engine.filter("f").unwrap();
+        engine.add(&filter, &keys(1_000..2_000)).await.unwrap();
+        let told = follow(&engine, &filter, &copy).await;
+        assert!(matches!(told, Err(Error::Trimmed { .. })), "{told:?}");
+        let copy = copied(&engine, &filter, Some(&copy)).await;
+        assert_same(&engine, &filter, &copy, "taken anew").await;
+    });
+}

@@ -45,6 +45,7 @@ pub(crate) fn settings() -> Settings {
 }
 
 pub(crate) fn log_on(disk: &MemoryDisk) -> Result<Arc<FileLog>> {
+    let random = SeededRandom::new(disk.operations());
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let settings = LogSettings {
         partitions: PARTITIONS,
@@ -53,7 +54,7 @@ pub(crate) fn log_on(disk: &MemoryDisk) -> Result<Arc<FileLog>> {
         durability: Durability::Interval(Duration::from_secs(3600)),
         ..LogSettings::new("/data/log")
     };
-    Ok(Arc::new(FileLog::open(&disk, &settings)?))
+    Ok(Arc::new(FileLog::open_by(&disk, &settings, &random)?))
 }
 
 pub(crate) fn blobs_on(disk: &MemoryDisk) -> Arc<FolderStore> {

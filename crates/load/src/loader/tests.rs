@@ -127,6 +127,18 @@ fn files_in(folder: &Path) -> HashMap<PathBuf, Vec<u8>> {
     paths.filter_map(|path| fs::read(&path).ok().map(|bytes| (path, bytes))).collect()
 }
 
+/// A folder as it was at one moment. Others may be writing their journals: what was read twice without a change was all there in between.
+fn at_one_moment(folder: &Path) -> HashMap<PathBuf, Vec<u8>> {
+    let mut files = files_in(folder);
+    loop {
+        let again = files_in(folder);
+        if again == files {
+            return files;
+        }
+        files = again;
+    }
+}
+
 impl Sink for Counting {
     fn form(&self) -> String {
         "text".into()
@@ -165,7 +177,7 @@ impl Sink for Counting {
             held.left = Some(left - 1);
             if left == 1 {
                 let (folder, _) = held.folder.take().unwrap();
-                let files = files_in(&folder);
+                let files = at_one_moment(&folder);
                 held.folder = Some((folder, files));
                 return Err(Error::Invalid("killed".into()));
             }

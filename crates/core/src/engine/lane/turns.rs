@@ -229,3 +229,33 @@ impl Drop for Waiting {
 fn given_up() -> Result<Applied> {
     Err(Error::Retry("whoever appended this gave up: it may be done or not".into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use umbel_filter::Fingerprint;
+
+    use super::*;
+    use crate::Position;
+    use crate::entry::{Entry, Operation, Request};
+
+    fn ticket(keys: usize) -> Arc<Ticket> {
+        let operation = Operation::Add(vec![Fingerprint { first: 1, second: 2 }; keys]);
+        let entry = Entry { filter: 1, slot: 0, request: Request::default(), operation };
+        Ticket::new(Bytes::new(), Split::new(entry, 0, 1, 1))
+    }
+
+    #[test]
+    fn large_requests_are_taken_by_their_own_only_and_leave_with_them() {
+        let turns = Turns::new(Turn { slots: Vec::new(), applied: Position::START, uncertain: false });
+        let (small, large) = (ticket(KEYS_FOR_OTHERS), ticket(KEYS_FOR_OTHERS + 1));
+        let own = turns.queue(vec![Arc::clone(&small), Arc::clone(&large)]);
+        let taken = Waiting::take(&turns, &[]);
+        assert!(taken.len() == 1 && Arc::ptr_eq(&taken[0], &small));
+        assert!(Waiting::take(&turns, &[]).is_empty());
+        let others = turns.queue(vec![ticket(KEYS_FOR_OTHERS + 1)]);
+        assert!(Waiting::take(&turns, &others).iter().all(|ticket| Arc::ptr_eq(ticket, &others[0])));
+        assert_eq!(turns.waiting().len(), 1, "the first of them is still there");
+        drop(own);
+        assert!(turns.waiting().is_empty());
+    }
+}

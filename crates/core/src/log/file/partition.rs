@@ -9,16 +9,20 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::Settings;
-use super::frame::{self, Kind, frame_bytes};
+use super::frame::{self, ALIGNMENT, Kind, frame_bytes};
 use super::recover::{Recovered, recover};
 use super::segment::{HEADER_BYTES, Segment, Step};
 use crate::disk::Disk;
 use crate::log::{Bounds, Record};
+use crate::random::Random;
 use crate::{Error, Position, Result};
 
-/// After a crash, offsets go on at the next multiple of this. Positions that were given out for entries which the crash took are
-/// thereby never given to others.
+/// Whenever a log is opened again, offsets go on at a place that nobody can guess, behind a multiple of this. Positions that were given out
+/// for entries which a crash took are thereby never given to others, and neither are those of a log that went on while this one is an
+/// older copy of it: whoever followed it is told that its position is not known here.
 const EPOCH: u64 = 1 << 40;
+/// How many of them are passed over at most.
+const EPOCHS_MAX: u64 = 32;
 /// Room that is kept in a segment for its last frame.
 const END_BYTES: u64 = frame::HEADER_BYTES as u64;
 /// A segment that is prepared ahead of its time.
@@ -65,7 +69,12 @@ struct Progress {
 }
 
 impl Partition {
-    pub(super) fn open(disk: Arc<dyn Disk>, settings: &Settings, number: u32) -> Result<Self> {
+    pub(super) fn open(
+        disk: Arc<dyn Disk>,
+        settings: &Settings,
+        number: u32,
+        random: &dyn Random,
+    ) -> Result<Self> {
         let folder = settings.folder.join(number.to_string());
         // Its name is durable before anything in it is.
         let made = disk.create_folder(&folder).and_then(|()| {
@@ -74,7 +83,8 @@ impl Partition {
         });
         made.map_err(|error| Error::io(format!("cannot make {}", folder.display()), &error))?;
         let segments = Segment::open_all(&*disk, &folder, number)?;
-        let Recovered { segments, tail, chain, last_entry, clean } = recover(&*disk, segments)?;
+        let Recovered { segments, tail, chain, last_entry } = recover(&*disk, segments)?;
+        let start = if segments.is_empty() { 0 } else { place_after(tail, random.next())? };
         let writer = Writer {
             segments: segments.into(),
             tail,
@@ -96,22 +106,15 @@ impl Partition {
             syncing: Mutex::new(()),
             progress: watch::Sender::new(Progress { synced: 0, closed: None }),
         };
-        partition.begin(clean)?;
+        partition.begin(start)?;
         Ok(partition)
     }
 
     /// Readies the writer. The mark is on the disk before anything is taken: from here on the log does not look closed.
-    fn begin(&self, clean: bool) -> Result<()> {
+    fn begin(&self, start: u64) -> Result<()> {
         {
             let mut writer = self.lock();
-            let finished = writer.segments.back().is_none_or(|segment| segment.end.is_some());
-            if !clean {
-                let start = (writer.tail + 1).next_multiple_of(EPOCH);
-                self.rotate(&mut writer, start)?;
-            } else if finished {
-                let start = writer.tail;
-                self.rotate(&mut writer, start)?;
-            }
+            self.rotate(&mut writer, start)?;
             self.write_bare(&mut writer, Kind::Mark)?;
             writer.last_entry = writer.last_entry.max(writer.segments.front().map_or(0, |first| first.start));
         }
@@ -445,6 +448,18 @@ impl Writer {
     fn oldest(&self) -> u64 {
         self.segments.front().map_or(0, |segment| segment.start)
     }
+}
+
+/// Where offsets go on after `tail`, by chance.
+fn place_after(tail: u64, chance: u64) -> Result<u64> {
+    let passed_over = EPOCH * (chance % EPOCHS_MAX);
+    // Half of an epoch is left for what is written there.
+    let within = (chance >> 32) % (EPOCH / 2 / ALIGNMENT as u64) * ALIGNMENT as u64;
+    let start =
+        (tail + 1).checked_next_multiple_of(EPOCH).and_then(|next| next.checked_add(passed_over + within));
+    start.ok_or_else(|| {
+        Error::Invalid(format!("a log that is at {tail:x} already and cannot go on far from there"))
+    })
 }
 
 fn position(offset: u64) -> Position {

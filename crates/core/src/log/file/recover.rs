@@ -25,21 +25,17 @@ pub(super) struct Recovered {
     pub(super) chain: u32,
     /// The end of the last entry that was seen, or a later place.
     pub(super) last_entry: u64,
-    /// Whether the log was closed in good order: no position can have been given out that is not in it.
-    pub(super) clean: bool,
 }
 
 /// Finds the end of a partition and cuts off what a crash left behind it.
 pub(super) fn recover(disk: &dyn Disk, mut segments: Vec<Segment>) -> Result<Recovered> {
     let (first, mut chain) = first_to_scan(&mut segments)?;
-    let mut clean = true;
     let mut tail = segments.get(first).map_or(0, |segment| segment.start);
     let mut last_entry = tail;
     for index in first..segments.len() {
         let scanned = scan(&segments[index], &mut chain)?;
         tail = scanned.end;
         last_entry = scanned.last_entry.unwrap_or(last_entry);
-        clean = scanned.closed && !scanned.torn;
         let finished = scanned.finished;
         segments[index].end = finished.then_some(tail);
         let newest = index + 1 == segments.len();
@@ -51,14 +47,13 @@ pub(super) fn recover(disk: &dyn Disk, mut segments: Vec<Segment>) -> Result<Rec
         refuse_damage(&segments[index..], tail)?;
         for later in segments.drain(index + 1..) {
             disk.remove(&later.path).map_err(|error| later.failed("remove", &error))?;
-            clean = false;
         }
         if !finished {
             blank_rest(&segments[index], tail, scanned.torn)?;
         }
         break;
     }
-    Ok(Recovered { segments, tail, chain: chain.unwrap_or(0), last_entry, clean })
+    Ok(Recovered { segments, tail, chain: chain.unwrap_or(0), last_entry })
 }
 
 /// The segment to begin with, and the checksum of the frame before it. Segments before it end with their last frame in order;
@@ -92,15 +87,13 @@ struct Scanned {
     end: u64,
     last_entry: Option<u64>,
     finished: bool,
-    closed: bool,
     /// Something stands where the next frame would.
     torn: bool,
 }
 
 fn scan(segment: &Segment, chain: &mut Option<u32>) -> Result<Scanned> {
     let mut frames = segment.frames(segment.start);
-    let mut scanned =
-        Scanned { end: segment.start, last_entry: None, finished: false, closed: false, torn: false };
+    let mut scanned = Scanned { end: segment.start, last_entry: None, finished: false, torn: false };
     loop {
         scanned.end = frames.offset();
         let header = match frames.next()? {
@@ -115,7 +108,6 @@ fn scan(segment: &Segment, chain: &mut Option<u32>) -> Result<Scanned> {
             }
         };
         *chain = Some(header.sum);
-        scanned.closed = header.kind == Kind::Close;
         match header.kind {
             Kind::Entry => scanned.last_entry = Some(frames.offset()),
             Kind::Mark | Kind::Close => {}
