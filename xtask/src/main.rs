@@ -1,9 +1,10 @@
-//! The project's own chores: `cargo xtask check`, `fix`, `test`, `browser`, `planes`, `services`, `imports`, `session`, `cluster`, `sizes`, `torture`, `schedules`, `fuzz`.
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `browser`, `docs`, `planes`, `services`, `imports`, `session`, `cluster`, `sizes`, `torture`, `schedules`, `fuzz`.
 
 mod browser;
 mod check;
 mod clients;
 mod cluster;
+mod docs;
 mod fuzz;
 mod imports;
 mod packages;
@@ -47,6 +48,8 @@ enum Chore {
     Snapshots,
     /// The HTTP API against its description, as `test` does it too
     Api,
+    /// Every command of the documentation, as `test` does it too
+    Docs,
     /// Filters of Guava, RedisBloom and Redisson, imported: their answers beside ours, as `test` does it with fewer keys
     Imports {
         /// Keys that are asked for
@@ -120,6 +123,7 @@ fn main() -> ExitCode {
         Chore::Clients => clients::run(),
         Chore::Snapshots => snapshots::run(),
         Chore::Api => clients::api(),
+        Chore::Docs => docs::run(),
         Chore::Imports { keys } => imports::run(keys),
         Chore::Planes { names } => planes::run(&names),
         Chore::Sizes => sizes::run(),

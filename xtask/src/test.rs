@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::browser;
 use crate::clients;
+use crate::docs;
 use crate::imports;
 use crate::packages::{Need, install};
 use crate::planes;
@@ -40,6 +41,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     snapshots::run()?;
     imports::run(KEYS)?;
     clients::api()?;
+    docs::run()?;
     browser::run(None)?;
     clients::kills(KILLS)?;
     servers()?;
