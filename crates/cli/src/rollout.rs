@@ -17,6 +17,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
   umbel rollout start urls --percent 10,50,100 --pause 5m --follow
   umbel rollout start urls --by region --order eu,us --probe-present https://example.com/
   umbel rollout status urls --follow
+  umbel rollout pause urls
+  umbel rollout resume urls
   umbel rollout abort urls")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -29,8 +31,12 @@ enum What {
     Start(Box<Start>),
     /// Shows how far it is
     Status(Status),
+    /// Holds it at the group that it is at; if a replica is ill, it goes back all the same
+    Pause(Change),
+    /// Lets it go on
+    Resume(Change),
     /// Ends it: all replicas go back to the version before
-    Abort(Abort),
+    Abort(Change),
 }
 
 #[derive(clap::Args)]
@@ -92,7 +98,7 @@ struct Status {
 }
 
 #[derive(clap::Args)]
-struct Abort {
+struct Change {
     /// The filter
     filter: String,
     #[command(flatten)]
@@ -107,13 +113,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
                 let server = status.remote.open()?;
                 follow(&server, &status.filter, status.follow, status.json).await
             }
-            What::Abort(abort) => {
-                let path = Server::path(&abort.filter, "rollout");
-                show(&abort.remote.open()?.delete(path).await?);
+            What::Pause(change) => hold(change, true).await,
+            What::Resume(change) => hold(change, false).await,
+            What::Abort(change) => {
+                let path = Server::path(&change.filter, "rollout");
+                show(&change.remote.open()?.delete(path).await?);
                 Ok(ExitCode::SUCCESS)
             }
         }
     })
+}
+
+async fn hold(change: &Change, paused: bool) -> Result<ExitCode, Box<dyn Error>> {
+    let path = Server::path(&change.filter, "rollout");
+    show(&change.remote.open()?.put(path, &json!({ "paused": paused })).await?);
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn begin(start: &Start) -> Result<ExitCode, Box<dyn Error>> {
@@ -167,10 +181,12 @@ async fn follow(
 fn show(rollout: &Value) {
     let number = |name: &str| rollout[name].as_u64().unwrap_or(0);
     let why = rollout["why"].as_str().filter(|why| !why.is_empty());
+    let state = rollout["state"].as_str().unwrap_or_default().replace('_', " ");
+    let is_held = rollout["state"] == "running" && rollout["paused"] == true;
     println!(
         "version {} {}: group {} of {}{}",
         number("target"),
-        rollout["state"].as_str().unwrap_or_default().replace('_', " "),
+        if is_held { "paused" } else { &state },
         number("stage") + 1,
         number("stages"),
         why.map(|why| format!("; {why}")).unwrap_or_default()

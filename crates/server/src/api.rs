@@ -17,7 +17,7 @@
 //! | `GET /v1/filters/{name}/notices` | a word when there is a new version |
 //! | `GET /v1/filters/{name}/replicas`, `PUT …/replicas/{id}` | who has a copy, and what it is told |
 //! | `POST /v1/filters/{name}/switch` | a new version that all strong replicas switch to together |
-//! | `GET, POST, DELETE /v1/filters/{name}/rollout` | a version that goes out group by group |
+//! | `GET, POST, PUT, DELETE /v1/filters/{name}/rollout` | a version that goes out group by group; held, let go on, sent back |
 //! | `GET, PUT, DELETE /v1/filters/{name}/schedule` | when it is built anew |
 //! | `GET /v1/cluster` | the nodes, if it is one of several |
 //! | `GET /v1/lookup/{catalog}/{key}`, `POST /v1/lookup/{catalog}` | which domains may have a key, or its record |
@@ -107,7 +107,7 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route("/v1/filters/{name}/switch", post(rollouts::switch))
         .route(
             "/v1/filters/{name}/rollout",
-            get(rollouts::status).post(rollouts::start).delete(rollouts::abort),
+            get(rollouts::status).post(rollouts::start).put(rollouts::hold).delete(rollouts::abort),
         )
         .route(
             "/v1/filters/{name}/schedule",

@@ -111,7 +111,7 @@ impl Drop for Chores {
 }
 
 async fn look_around(shared: &Shared) {
-    let mut resumed = false;
+    let mut rollouts = None;
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stopped = std::pin::pin!(shared.stop.stopped());
@@ -121,9 +121,8 @@ async fn look_around(shared: &Shared) {
             _ = ticks.tick() => {}
         }
         let Some(node) = shared.node.get() else { continue };
-        if !std::mem::replace(&mut resumed, true) {
-            rollout::resume(node).await;
-        }
+        // It ends with the server, as the threads of this do.
+        rollouts.get_or_insert_with(|| tokio::spawn(rollout::look_after(Arc::clone(node))));
         if let Err(error) = schedule::look(node).await {
             tracing::error!(%error, "no look at what is to be rebuilt");
         }

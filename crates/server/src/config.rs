@@ -250,6 +250,7 @@ settings! {
     checkpoint_every: Duration = "60s", Period(Duration::from_secs(1), DAY), fixed(""), "seconds", "Longest time between a change and a checkpoint that has it";
     versions_kept: u32 = "8", Number(1, 10_000), live(""), "versions", "Versions of a filter that are kept, besides the pinned one and the one that was pinned before it";
     versions_kept_for: Duration = "60s", Period(Duration::ZERO, DAY), live(""), "seconds", "Newer versions are kept as well, so that whoever fetches one gets to its end";
+    replica_gone_after: Duration = "15s", Period(Duration::from_secs(1), DAY), live(""), "seconds", "A replica that is not heard of for so long is gone; replicas say every five seconds how they are";
     log_level: Level = "info", Choice, live("loglevel"), "", "What is logged: error, warn, info, debug, trace";
     log_format: Format = "text", Choice, fixed(""), "", "How it is logged: text, json";
     redis_version: String = "8.2.0", Version, fixed(""), "", "Version of Redis that INFO and HELLO report";

@@ -219,19 +219,9 @@ impl Releases {
         Ok((Current { version, previous }, Expected::Version(found.version)))
     }
 
-    /// Pins a version if another one, or none, is pinned as expected; otherwise gives what is.
+    /// Pins a version if another one, or none, is pinned as expected; otherwise gives what is. It is pinned for replicas by the one who looks
+    /// after them, unless somebody else does by now.
     pub(crate) async fn pin(
-        &self,
-        node: &Node,
-        filter: u64,
-        number: u64,
-        expected: Option<u64>,
-    ) -> Result<Result<(), Option<u64>>> {
-        self.pin_as(node, filter, number, expected, None).await
-    }
-
-    /// The same for one who looks after strong replicas, unless somebody else does by now.
-    pub(crate) async fn pin_as(
         &self,
         node: &Node,
         filter: u64,

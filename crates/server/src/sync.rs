@@ -6,19 +6,26 @@
 //!          <-- notices: look again now <------ Notices <-- versions that are published or pinned
 //! ```
 //!
-//! All of this is soft: after a restart the next heartbeats bring it back. What must not be forgotten is in the registry.
+//! All of this is soft: after a restart the next heartbeats bring it back. What must not be forgotten is in the registry. Of several nodes
+//! one has it, the steward; notices are for those who listen at any of them.
 
+mod locked;
 mod notices;
 mod publisher;
 mod replicas;
 pub(crate) mod rollout;
 pub(crate) mod schedule;
+mod steward;
 pub(crate) mod strong;
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
+use tokio::sync::Notify;
 use umbel_core::Error;
 use umbel_core::engine::Handle;
+use umbel_core::registry::{Expected, Versioned};
 
 use crate::node::{Node, unix_time};
 pub(crate) use notices::{Event, Notice, Notices};
@@ -32,6 +39,9 @@ pub struct Sync {
     pub(crate) notices: Notices,
     pub(crate) replicas: Replicas,
     pub(crate) strong: strong::Strong,
+    pub(crate) steward: steward::Steward,
+    /// That a rollout has something to do at once.
+    begun: Notify,
 }
 
 /// What a replica is told.
@@ -84,10 +94,41 @@ fn now_ms() -> u64 {
     unix_time().as_millis() as u64
 }
 
+/// Replicas of a filter that are there.
+pub(crate) fn replicas_of(node: &Node, filter: u64) -> BTreeMap<String, Known> {
+    node.sync.replicas.of(filter, node.now(), node.config.load().replica_gone_after)
+}
+
+/// Tells everybody who listens, here or at another node.
+pub(crate) fn tell_all(node: &Node, notice: Notice) {
+    if let Some(nodes) = &node.cluster {
+        nodes.tell_others(&notice);
+    }
+    node.sync.notices.tell(notice);
+}
+
+/// The filter that something in the registry is about. If it is gone, so is this.
+async fn filter_of(
+    node: &Node,
+    folder: &str,
+    name: &str,
+    found: &Versioned,
+) -> umbel_core::Result<Option<Arc<Handle>>> {
+    let id = u64::from_str_radix(name.trim_start_matches(folder), 16).unwrap_or(0);
+    let filter = node.engine.filter_numbered(id);
+    // Whoever is first in the catalog now knows all filters that were made before this was read.
+    if filter.is_none() && node.sync.steward.watch(node).is_ok() {
+        node.registry.delete(name, Expected::Version(found.version)).await?;
+    }
+    Ok(filter)
+}
+
 /// Notes what a replica says, and tells it what to do.
 pub(crate) async fn heard(node: &Node, filter: &Handle, id: &str, beat: Beat) -> Result<Orders, Trouble> {
     let (filter, strong, asked) = (filter.id(), beat.strategy == "strong", node.now());
-    node.sync.replicas.heard(filter, id, beat, asked).map_err(|why| Trouble::Engine(Error::Invalid(why)))?;
+    let gone_after = node.config.load().replica_gone_after;
+    let heard = node.sync.replicas.heard(filter, id, beat, asked, gone_after);
+    heard.map_err(|why| Trouble::Engine(Error::Invalid(why)))?;
     let peers = node.sync.replicas.peers(filter, id);
     if strong {
         let told = node.sync.strong.tell(node, filter, id).await?;

@@ -178,6 +178,13 @@ impl Engine {
         all
     }
 
+    /// The filter that users made under this number.
+    pub fn filter_numbered(&self, id: u64) -> Option<Arc<Handle>> {
+        let is_over = |filter: &Handle| filter.is_expired(self.shared.clock.unix_millis());
+        let found = self.shared.directory.numbered(id).filter(|_| self.shared.directory.exists(id));
+        found.filter(|filter| !filter.definition().is_internal() && !is_over(filter))
+    }
+
     /// Adds keys.
     pub async fn add(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Result<Written> {
         self.add_as(filter, keys, Request::default()).await

@@ -1,7 +1,8 @@
-//! The nodes of a cluster, what one of them does for all, and what does not work there yet.
+//! The nodes of a cluster, and what one of them does for all.
 //!
 //! What is known of replicas is soft, and one node has it: the first host of the catalog. Others pass on to it what replicas say and what
-//! is asked of all of them together. When another node takes its place, the next heartbeats tell that one.
+//! is asked of all of them together. When another node takes its place, the next heartbeats tell that one. What stands in the registry, as
+//! rollouts and schedules do, any node reads and changes.
 
 use std::sync::Arc;
 
@@ -23,10 +24,10 @@ use super::{Api, BODY_BYTES_MAX, Nodes};
 use crate::commands::table::Id;
 use crate::node::Node;
 
-/// What is about all replicas of a filter, behind its name in a path.
-const OF_ALL_REPLICAS: [&str; 2] = ["replicas", "switch"];
-/// What nodes do not agree on yet.
-const REFUSED: [&str; 2] = ["rollout", "schedule"];
+/// Whether a request is for the node that knows replicas, by what is behind the name of a filter in its path.
+fn is_of_all_replicas(kind: &str, method: &Method) -> bool {
+    matches!(kind, "replicas" | "switch") || (kind == "rollout" && method == Method::POST)
+}
 
 /// A request that another node passes on.
 #[derive(Serialize, Deserialize)]
@@ -48,17 +49,13 @@ struct Answered {
 #[derive(Clone, Copy)]
 struct IsPassed;
 
-/// Passes on what another node does for all, and refuses what none does yet.
+/// Passes on what another node does for all.
 pub(super) async fn checked(State(api): State<Api>, request: Request, next: Next) -> Response {
     let kind = request.uri().path().strip_prefix("/v1/filters/").and_then(|rest| rest.split('/').nth(1));
     let node = api.0.node().ok().filter(|node| node.cluster.is_some());
     let (Some(kind), Some(node)) = (kind, node) else { return next.run(request).await };
-    if REFUSED.contains(&kind) {
-        return Fault::invalid(format!("a {kind} of a filter does not work on a cluster yet"))
-            .into_response();
-    }
     let is_passed = request.extensions().get::<IsPassed>().is_some();
-    if !OF_ALL_REPLICAS.contains(&kind) || is_passed || node.engine.term_as_steward().is_some() {
+    if !is_of_all_replicas(kind, request.method()) || is_passed || node.engine.term_as_steward().is_some() {
         return next.run(request).await;
     }
     pass_on(&api, &node, request).await.unwrap_or_else(IntoResponse::into_response)

@@ -16,7 +16,7 @@ use umbel_core::engine::{Handle, Token};
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use crate::commands::table::Id;
-use crate::sync::{Beat, Known, heard};
+use crate::sync::{Beat, Known, heard, replicas_of};
 
 /// How often somebody who listens gets a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Reply {
     let centre = node.engine.token();
     let mut digests = BTreeMap::new();
     let mut shown = Vec::new();
-    for (id, known) in node.sync.replicas.of(filter.id(), now) {
+    for (id, known) in replicas_of(node, filter.id()) {
         if let Some(number) = known.beat.version
             && !digests.contains_key(&number)
         {

@@ -92,6 +92,20 @@ pub(super) async fn abort(caller: Caller, Path(name): Path<String>) -> Reply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Hold {
+    paused: bool,
+}
+
+/// `PUT /v1/filters/{name}/rollout`
+pub(super) async fn hold(caller: Caller, Path(name): Path<String>, request: Request) -> Reply {
+    let filter = caller.filter(Id::UmbelResize, &name).await?;
+    let Hold { paused } = super::json(request).await?;
+    let rollout = rollout::hold(&caller.node, filter.id(), paused).await?;
+    Ok(Json(shown(&rollout)?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct When {
     cron: String,
 }

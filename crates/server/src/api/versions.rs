@@ -22,7 +22,7 @@ use crate::commands::table::Id;
 use crate::names::name_of;
 use crate::node::Node;
 use crate::releases::{self, Wanted};
-use crate::sync::{Event, Notice};
+use crate::sync::{Event, Notice, tell_all};
 use crate::work::beside;
 
 const CONTENT_TYPE: &str = "application/vnd.umbel.version";
@@ -136,7 +136,7 @@ pub(super) async fn publish(
     let current = caller.node.releases.pinned(filter.id()).await?.unwrap_or(number);
     if published.is_new {
         let notice = Notice::of(&published.version, Event::Version, current == number);
-        caller.node.sync.notices.tell(notice);
+        tell_all(&caller.node, notice);
     }
     let status = if published.is_new { StatusCode::CREATED } else { StatusCode::OK };
     let location = format!("/v1/filters/{}/versions/{number}", escaped(&name));
@@ -207,7 +207,7 @@ pub(super) async fn pin(caller: Caller, Path(name): Path<String>, request: Reque
             let serving = current.version.or(newest);
             if let Some(number) = serving {
                 let version = numbered(&caller, &filter, number).await?;
-                caller.node.sync.notices.tell(Notice::of(&version, Event::Version, true));
+                tell_all(&caller.node, Notice::of(&version, Event::Version, true));
             }
             Ok(Json(json!({
                 "current": serving,

@@ -25,6 +25,7 @@ use super::wire::{changes, looks, parts};
 use super::{DOWN, wire};
 use crate::digest::Digest;
 use crate::metrics::Page;
+use crate::sync::Notice;
 
 /// How long a request is tried again while hosts change: a lease has to end meanwhile, and all have to know of it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -261,6 +262,20 @@ impl Nodes {
         };
         let answers = self.everywhere(1, |_| catalog, false, repeat, send).await?;
         answers.into_iter().next().ok_or_else(|| down(catalog))
+    }
+
+    /// Tells all other nodes of something that their listeners should hear. Who does not get it hears of it at its next heartbeat.
+    pub(crate) fn tell_others(self: &Arc<Self>, notice: &Notice) {
+        let Ok(payload) = serde_json::to_vec(notice) else { return };
+        let (view, payload) = (self.membership.view(), Bytes::from(payload));
+        for node in view.nodes().iter().filter(|node| node.name != self.membership.name()) {
+            let (nodes, peer, payload) = (Arc::clone(self), self.peers.of(node, &view), payload.clone());
+            self.runtime.spawn(async move {
+                if let Err(failure) = nodes.ask(&peer, Errand::Read, "NOTICE", &payload, |_| Ok(())).await {
+                    tracing::debug!(?failure, "a node was not told of a version");
+                }
+            });
+        }
     }
 
     /// Why something is to be sent again, or the error that its sender gets.

@@ -7,7 +7,7 @@
 //! REACH   partition u32, position 16                               --> nothing
 //! COUNTS  filter u64, partitions: [u32]                            --> items, held, removed: u64 each, for each partition
 //!
-//! LOOK: see `looks`; CHANGES: see `changes`; PASS: see `api/cluster.rs`; KEYS, SHAPES, BLOCKS, PUBLISH: parts of filters, see `parts`
+//! LOOK: see `looks`; CHANGES: see `changes`; PASS: see `api/cluster.rs`; NOTICE: see `sync/notices.rs`; KEYS, SHAPES, BLOCKS, PUBLISH: parts of filters, see `parts`
 //!
 //! answers: how many u32, then two bits for each key: 0 false, 1 true, 2 not taken
 //! ```

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use umbel_core::version::VersionShard;
-use umbel_core::{Result, cluster};
+use umbel_core::{Error, Result, cluster};
 
 use super::arguments::text;
 use super::table::Id;
@@ -20,7 +20,7 @@ fn nodes(session: &Session) -> Outcome<Arc<Nodes>> {
     session.node.cluster.clone().ok_or_else(|| "ERR this server is no node of a cluster".into())
 }
 
-/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|LOOK|VERIFY|REACH|COUNTS|KEYS|SHAPES|BLOCKS|PUBLISH|CHANGES|PASS message`
+/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|LOOK|VERIFY|REACH|COUNTS|KEYS|SHAPES|BLOCKS|PUBLISH|CHANGES|PASS|NOTICE message`
 pub(super) async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
     let nodes = nodes(session)?;
     if id == Id::UmbelPeerHello {
@@ -87,6 +87,12 @@ async fn answer(id: Id, session: &Session, message: &[u8]) -> Result<Vec<u8>> {
         Id::UmbelPeerPass => {
             let request = message.to_vec();
             apart(&session.node, |node| async move { api::answer_for(node, &request).await }).await
+        }
+        Id::UmbelPeerNotice => {
+            let notice = serde_json::from_slice(message)
+                .map_err(|error| Error::Invalid(format!("a notice of another node: {error}")))?;
+            session.node.sync.notices.tell(notice);
+            Ok(Vec::new())
         }
         Id::UmbelPeerChanges => {
             let (filter, after) = changes::asked(message)?;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 use umbel_core::engine::Handle;
 use umbel_core::version::Version;
@@ -14,7 +15,8 @@ use crate::node::Node;
 const KEPT: usize = 64;
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
     /// A version was published, or made the current one.
     Version,
@@ -31,8 +33,8 @@ impl Event {
     }
 }
 
-/// A notice.
-#[derive(Clone, Debug)]
+/// A notice. Nodes tell each other in JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notice {
     pub(crate) filter: u64,
     pub(crate) event: Event,
@@ -71,7 +73,7 @@ pub(crate) struct Listener {
 }
 
 impl Notices {
-    /// Tells everybody who listens.
+    /// Tells everybody who listens here.
     pub(crate) fn tell(&self, notice: Notice) {
         // Nobody may be listening.
         let _ = self.sender.send(notice);

@@ -38,6 +38,7 @@ async fn publish(node: Arc<Node>, filter: Arc<Handle>) {
             Ok(version) => {
                 seen = version.token();
                 if newest.replace(version.number) != Some(version.number) {
+                    // Where others listen, somebody finds the same.
                     node.sync.notices.tell(Notice::of(&version, Event::Version, true));
                 }
             }

@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// A replica that is not heard of for so long is gone.
-const GONE_AFTER: Duration = Duration::from_secs(15);
 /// How long a strong replica may answer after it was last told what to serve.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 /// Replicas of one filter, at most.
@@ -91,12 +89,19 @@ impl Replicas {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a replica says. Its lease is what was given to it before.
-    pub(crate) fn heard(&self, filter: u64, id: &str, beat: Beat, now: Instant) -> Result<(), String> {
+    /// Notes what a replica says. Its lease is what was given to it before. Those that were not heard of for a while are gone.
+    pub(crate) fn heard(
+        &self,
+        filter: u64,
+        id: &str,
+        beat: Beat,
+        now: Instant,
+        gone_after: Duration,
+    ) -> Result<(), String> {
         check(id, &beat)?;
         let mut all = self.lock();
         let of_filter = all.entry(filter).or_default();
-        of_filter.retain(|_, known| is_there(known, now));
+        of_filter.retain(|_, known| is_there(known, now, gone_after));
         if of_filter.len() >= REPLICAS_MAX && !of_filter.contains_key(id) {
             return Err(format!("there are {REPLICAS_MAX} replicas, which is the limit"));
         }
@@ -125,10 +130,10 @@ impl Replicas {
     }
 
     /// All replicas of a filter.
-    pub(crate) fn of(&self, filter: u64, now: Instant) -> BTreeMap<String, Known> {
+    pub(crate) fn of(&self, filter: u64, now: Instant, gone_after: Duration) -> BTreeMap<String, Known> {
         let mut all = self.lock();
         let Some(of_filter) = all.get_mut(&filter) else { return BTreeMap::new() };
-        of_filter.retain(|_, known| is_there(known, now));
+        of_filter.retain(|_, known| is_there(known, now, gone_after));
         of_filter.clone()
     }
 
@@ -145,8 +150,8 @@ impl Replicas {
 }
 
 /// A lease outlives those who are not heard of.
-fn is_there(known: &Known, now: Instant) -> bool {
-    now.saturating_duration_since(known.seen) < GONE_AFTER || known.lease.is_some_and(|lease| lease > now)
+fn is_there(known: &Known, now: Instant, gone_after: Duration) -> bool {
+    now.saturating_duration_since(known.seen) < gone_after || known.lease.is_some_and(|lease| lease > now)
 }
 
 fn check(id: &str, beat: &Beat) -> Result<(), String> {
@@ -165,6 +170,8 @@ fn check(id: &str, beat: &Beat) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    const WHILE: Duration = Duration::from_secs(15);
+
     #[test]
     fn replicas_come_and_go() {
         let (replicas, start) = (Replicas::default(), Instant::now());
@@ -173,28 +180,30 @@ mod tests {
             address: address.map(str::to_owned),
             ..Beat::default()
         };
-        replicas.heard(1, "a", beat(3, None), start).unwrap();
-        replicas.heard(1, "b", beat(2, Some("http://b")), start + Duration::from_secs(9)).unwrap();
-        replicas.heard(1, "c", beat(3, Some("http://c")), start + Duration::from_secs(9)).unwrap();
+        replicas.heard(1, "a", beat(3, None), start, WHILE).unwrap();
+        replicas.heard(1, "b", beat(2, Some("http://b")), start + Duration::from_secs(9), WHILE).unwrap();
+        replicas.heard(1, "c", beat(3, Some("http://c")), start + Duration::from_secs(9), WHILE).unwrap();
         assert_eq!(replicas.peers(1, "a"), ["http://c", "http://b"]);
         assert_eq!(replicas.peers(1, "c"), ["http://b"]);
-        assert_eq!(replicas.of(1, start + Duration::from_secs(16)).len(), 2, "one was not heard of");
+        assert_eq!(replicas.of(1, start + Duration::from_secs(16), WHILE).len(), 2, "one was not heard of");
         replicas.grant(1, "b", start + Duration::from_secs(23));
-        let left = replicas.of(1, start + Duration::from_secs(25));
+        let left = replicas.of(1, start + Duration::from_secs(25), WHILE);
         assert_eq!(left.keys().collect::<Vec<_>>(), ["b"], "it may still answer");
-        assert!(replicas.heard(1, "", Beat::default(), start).is_err());
-        assert!(replicas.heard(1, &"x".repeat(257), Beat::default(), start).is_err());
+        assert!(replicas.heard(1, "", Beat::default(), start, WHILE).is_err());
+        assert!(replicas.heard(1, &"x".repeat(257), Beat::default(), start, WHILE).is_err());
     }
     #[test]
     fn a_word_that_comes_again_takes_no_leave_away() {
         let (replicas, start) = (Replicas::default(), Instant::now());
         let silent = Beat { run: 7, sequence: 1, strategy: "strong".to_owned(), ..Beat::default() };
-        replicas.heard(1, "a", silent.clone(), start).unwrap();
+        replicas.heard(1, "a", silent.clone(), start, WHILE).unwrap();
         replicas.grant(1, "a", start);
         // Something on the way sends "I do not answer" once more, when the answer to it has let the replica answer.
-        replicas.heard(1, "a", silent.clone(), start + Duration::from_millis(1)).unwrap();
-        assert!(replicas.of(1, start)["a"].lease.is_some());
-        replicas.heard(1, "a", Beat { sequence: 2, ..silent }, start + Duration::from_millis(2)).unwrap();
-        assert!(replicas.of(1, start)["a"].lease.is_none());
+        replicas.heard(1, "a", silent.clone(), start + Duration::from_millis(1), WHILE).unwrap();
+        assert!(replicas.of(1, start, WHILE)["a"].lease.is_some());
+        replicas
+            .heard(1, "a", Beat { sequence: 2, ..silent }, start + Duration::from_millis(2), WHILE)
+            .unwrap();
+        assert!(replicas.of(1, start, WHILE)["a"].lease.is_none());
     }
 }

@@ -1,257 +1,65 @@
 //! Rollouts: a version reaches replicas group by group, and goes back when it is not well there.
 //!
-//! A rollout is a value in the registry. Whoever runs it takes one step at a time, so it goes on after a restart where it was.
+//! ```text
+//!  start --> group 1 --> group 2 --> ... --> decided --> pinned: done
+//!              '- - - - - '- ill, late or asked to - - - - - - - - - - -> back
+//! ```
+//!
+//! A rollout is a value in the registry, and every step of it is made by compare-and-set. Whoever looks after replicas takes the steps, one
+//! at a time: after a restart, or when another node does so, it goes on where it was. That one writes its watch into the value first, so
+//! that whoever looked after it before moves nothing any more; and it takes no step before it has heard of all replicas.
 
-use std::collections::BTreeMap;
+mod plan;
+mod step;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
+use umbel_core::Error;
 use umbel_core::engine::Handle;
 use umbel_core::registry::{Change, Expected, Versioned};
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::notices::{Event, Notice};
-use super::replicas::Known;
-use super::{Trouble, now_ms};
+use super::{Trouble, filter_of, now_ms, replicas_of, tell_all};
 use crate::node::Node;
+pub(crate) use plan::Plan;
+pub(crate) use step::{Rollout, State};
 
 const FOLDER: &str = "rollouts/";
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-const STAGES_MAX: usize = 100;
-const PROBES_MAX: usize = 1_000;
-const PROBE_BYTES_MAX: usize = 1_024;
-
-/// How a rollout goes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Plan {
-    /// A label, if groups are made by its values, and in which order; all others come last.
-    pub(crate) by: Option<String>,
-    pub(crate) order: Vec<String>,
-    /// Or shares of all replicas.
-    pub(crate) percent: Vec<u8>,
-    /// Or so many more each time.
-    pub(crate) batch: Option<u32>,
-    /// What it waits between groups.
-    pub(crate) pause_ms: u64,
-    /// How long a group may take.
-    pub(crate) timeout_ms: u64,
-    /// Replicas that may fail before all go back.
-    pub(crate) error_budget: u32,
-    /// Keys that must be there, and keys that must not, within the error rate.
-    pub(crate) probe_present: Vec<String>,
-    pub(crate) probe_absent: Vec<String>,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            by: None,
-            order: Vec::new(),
-            percent: Vec::new(),
-            batch: None,
-            pause_ms: 0,
-            timeout_ms: 60_000,
-            error_budget: 0,
-            probe_present: Vec::new(),
-            probe_absent: Vec::new(),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum State {
-    Running,
-    Done,
-    RolledBack,
-}
-
-/// A rollout, as it is kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Rollout {
-    pub(crate) target: u64,
-    pub(crate) digest: String,
-    pub(crate) previous: Option<u64>,
-    pub(crate) plan: Plan,
-    pub(crate) state: State,
-    /// Which groups have it: all up to this one.
-    pub(crate) stage: usize,
-    pub(crate) stages: usize,
-    /// Why it went back, or what it waits for.
-    pub(crate) why: String,
-    pub(crate) began_ms: u64,
-    pub(crate) stage_began_ms: u64,
-    /// When all of the group were well, if they are.
-    pub(crate) well_ms: Option<u64>,
-}
-
-impl Plan {
-    fn check(&self) -> Result<(), String> {
-        let ways = [self.by.is_some(), !self.percent.is_empty(), self.batch.is_some()];
-        if ways.into_iter().filter(|way| *way).count() > 1 {
-            return Err("groups are made by a label, by percent or by batch: one of them".into());
-        }
-        if self.by.is_none() && !self.order.is_empty() {
-            return Err("order is that of the values of a label: by names it".into());
-        }
-        let rises = self.percent.is_sorted() && self.percent.iter().all(|share| (1..=100).contains(share));
-        if !rises || self.batch == Some(0) {
-            return Err("percent are shares from 1 to 100 that grow, and a batch is at least 1".into());
-        }
-        if self.order.len().max(self.percent.len()) > STAGES_MAX {
-            return Err(format!("more than {STAGES_MAX} groups"));
-        }
-        let probes = self.probe_present.iter().chain(&self.probe_absent);
-        if probes.clone().count() > PROBES_MAX || probes.clone().any(|probe| probe.len() > PROBE_BYTES_MAX) {
-            return Err(format!("at most {PROBES_MAX} probe keys of at most {PROBE_BYTES_MAX} bytes"));
-        }
-        Ok(())
-    }
-
-    /// How many groups there are, of so many replicas.
-    fn stages(&self, replicas: usize) -> usize {
-        if self.by.is_some() {
-            self.order.len() + 1
-        } else if let Some(batch) = self.batch {
-            replicas.div_ceil(batch as usize).clamp(1, STAGES_MAX)
-        } else {
-            self.percent.len().max(1)
-        }
-    }
-
-    /// The group of a replica among all, which are in the order of their digests.
-    fn stage_of(&self, id: &str, known: &Known, rank: usize, stages: usize) -> usize {
-        if let Some(by) = &self.by {
-            let value = known.beat.labels.get(by);
-            return self.order.iter().position(|known| Some(known) == value).unwrap_or(self.order.len());
-        }
-        if let Some(batch) = self.batch {
-            return (rank / batch as usize).min(stages - 1);
-        }
-        let share = ((u128::from(xxh3_64(id.as_bytes())) * 100) >> 64) as u8;
-        let stage = self.percent.iter().position(|percent| share < *percent);
-        // Those beyond the last share come with the last group, in which everything ends.
-        stage.unwrap_or(stages - 1)
-    }
-}
-
-/// Replicas and their groups.
-fn grouped<'a>(
-    plan: &Plan,
-    stages: usize,
-    all: &'a BTreeMap<String, Known>,
-) -> impl Iterator<Item = (usize, &'a str, &'a Known)> {
-    let mut ranked: Vec<_> = all.iter().map(|(id, known)| (xxh3_64(id.as_bytes()), id, known)).collect();
-    ranked.sort_unstable_by_key(|(digest, ..)| *digest);
-    let of = |(rank, (_, id, known)): (usize, (u64, &'a String, &'a Known))| {
-        (plan.stage_of(id, known, rank, stages), id.as_str(), known)
-    };
-    ranked.into_iter().enumerate().map(of).collect::<Vec<_>>().into_iter()
-}
-
-/// How a replica is.
-enum Health {
-    Well,
-    Waits,
-    Ill(String),
-}
-
-impl Rollout {
-    /// What a replica is to serve while it runs.
-    fn serves(&self, id: &str, all: &BTreeMap<String, Known>) -> Option<u64> {
-        let mut groups = grouped(&self.plan, self.stages, all);
-        let stage = groups.find(|(_, other, _)| *other == id).map_or(self.stages, |(stage, ..)| stage);
-        if stage <= self.stage { Some(self.target) } else { self.previous }
-    }
-
-    fn health(&self, known: &Known, error: f64) -> Health {
-        let beat = &known.beat;
-        if beat.version != Some(self.target) {
-            return Health::Waits;
-        }
-        if beat.digest != self.digest {
-            return Health::Ill(format!("its checksum is {}", beat.digest));
-        }
-        if self.plan.probe_present.is_empty() && self.plan.probe_absent.is_empty() {
-            return Health::Well;
-        }
-        let Some(probed) =
-            beat.probed.filter(|probed| probed.id == self.began_ms && probed.version == self.target)
-        else {
-            return Health::Waits;
-        };
-        // Three standard deviations more than the error rate lets expect.
-        let expected = self.plan.probe_absent.len() as f64 * error;
-        let most = (expected + 3.0 * expected.sqrt()).ceil() as u64;
-        if probed.missing > 0 {
-            Health::Ill(format!("{} probe keys are absent that should be there", probed.missing))
-        } else if probed.unexpected > most {
-            Health::Ill(format!("{} probe keys are there that should not be; {most} may", probed.unexpected))
-        } else {
-            Health::Well
-        }
-    }
-
-    /// The next state, if it is another one.
-    fn step(&self, all: &BTreeMap<String, Known>, error: f64, now_ms: u64) -> Option<Self> {
-        let groups: Vec<_> = grouped(&self.plan, self.stages, all).collect();
-        let (mut ill, mut waiting, mut well) = (Vec::new(), 0, 0);
-        for (_, id, known) in groups.iter().filter(|(stage, ..)| *stage <= self.stage) {
-            match self.health(known, error) {
-                Health::Well => well += 1,
-                Health::Waits => waiting += 1,
-                Health::Ill(why) => ill.push(format!("{id}: {why}")),
-            }
-        }
-        let back = |why: String| Some(Self { state: State::RolledBack, why, ..self.clone() });
-        if ill.len() > self.plan.error_budget as usize {
-            return back(ill.join("; "));
-        }
-        if waiting > 0 {
-            let late = now_ms.saturating_sub(self.stage_began_ms) > self.plan.timeout_ms;
-            if late {
-                return back(format!(
-                    "{waiting} replicas of group {} did not take it in time",
-                    self.stage + 1
-                ));
-            }
-            let why = format!("group {}: {well} well, {waiting} to come", self.stage + 1);
-            return (why != self.why || self.well_ms.is_some()).then(|| Self {
-                why,
-                well_ms: None,
-                ..self.clone()
-            });
-        }
-        let Some(well_ms) = self.well_ms else {
-            let why = format!("group {} of {} is well: {well} replicas", self.stage + 1, self.stages);
-            return Some(Self { well_ms: Some(now_ms), why, ..self.clone() });
-        };
-        if self.stage + 1 == self.stages {
-            return Some(Self { state: State::Done, why: String::new(), ..self.clone() });
-        }
-        let waited = now_ms.saturating_sub(well_ms) >= self.plan.pause_ms;
-        let next = Self { stage: self.stage + 1, stage_began_ms: now_ms, well_ms: None, ..self.clone() };
-        waited.then_some(next)
-    }
-}
+/// How often steps are taken.
+const STEP_EVERY: Duration = Duration::from_millis(200);
+/// How often it is looked whether there is a rollout that was begun elsewhere.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a change is tried that somebody else is ahead of.
+const ATTEMPTS: usize = 16;
+/// What somebody is told whose rollout is sent back because of it.
+const ASKED: &str = "somebody asked for it";
 
 fn name(filter: u64) -> String {
     format!("{FOLDER}{filter:016x}")
 }
 
+fn parse(found: &Versioned) -> umbel_core::Result<Rollout> {
+    serde_json::from_slice(&found.value)
+        .map_err(|error| Error::Corrupt(format!("a rollout in the registry: {error}")))
+}
+
 async fn read(node: &Node, filter: u64) -> umbel_core::Result<Option<(Rollout, Versioned)>> {
     let Some(found) = node.registry.get(&name(filter)).await? else { return Ok(None) };
-    let rollout = serde_json::from_slice(&found.value)
-        .map_err(|error| umbel_core::Error::Corrupt(format!("a rollout in the registry: {error}")))?;
-    Ok(Some((rollout, found)))
+    Ok(Some((parse(&found)?, found)))
 }
 
 async fn write(node: &Node, filter: u64, rollout: &Rollout, expected: Expected) -> Result<bool, Trouble> {
     let value = serde_json::to_vec(rollout).map_err(|error| Trouble::Conflict(error.to_string()))?;
     Ok(matches!(node.registry.put(&name(filter), value.into(), expected, None).await?, Change::Done(_)))
+}
+
+/// Lets replicas ask at once what they are to serve.
+fn tell_replicas(node: &Node, filter: u64, rollout: &Rollout) {
+    let (number, digest) = (rollout.target, rollout.digest.clone());
+    let current = rollout.state == State::Done;
+    tell_all(node, Notice { filter, event: Event::Stage, number, digest, current });
 }
 
 /// The rollout of a filter, the last one if none is running.
@@ -276,8 +84,17 @@ pub(crate) async fn start(
     target: Option<u64>,
     plan: Plan,
 ) -> Result<Rollout, Trouble> {
-    plan.check().map_err(|why| Trouble::Engine(umbel_core::Error::Invalid(why)))?;
+    plan.check().map_err(|why| Trouble::Engine(Error::Invalid(why)))?;
     let id = filter.id();
+    let watch = node.sync.steward.watch(node)?;
+    if plan.batch.is_some() {
+        // How many groups there are depends on how many replicas there are.
+        sleep_until(watch.knows_all_at(node).into()).await;
+        if node.sync.steward.watch(node)? != watch {
+            return Err(Trouble::Engine(Error::Retry("it is not known which replicas there are".into())));
+        }
+    }
+    let guard = node.sync.steward.guard(node, id, watch).await?;
     let before = read(node, id).await?;
     if before.as_ref().is_some_and(|(rollout, _)| rollout.state == State::Running) {
         return Err(Trouble::Conflict("a rollout of this filter is under way".into()));
@@ -292,99 +109,175 @@ pub(crate) async fn start(
             node.engine.version(id, number).await?
         }
         Some(number) => {
-            return Err(Trouble::Engine(umbel_core::Error::Invalid(format!("there is no version {number}"))));
+            return Err(Trouble::Engine(Error::Invalid(format!("there is no version {number}"))));
         }
         None => node.releases.publish(node, filter, node.now_in_log().as_ref()).await?,
     };
     if let Some(previous) = previous
         && node.releases.pinned(id).await?.is_none()
-        && node.releases.pin(node, id, previous, None).await?.is_err()
+        && node.releases.pin(node, id, previous, None, guard).await?.is_err()
     {
         return Err(Trouble::Conflict("another version was pinned meanwhile".into()));
     }
-    let stages = plan.stages(node.sync.replicas.of(id, node.now()).len());
     let rollout = Rollout {
         target: version.number,
         digest: version.digest().to_string(),
         previous,
+        stages: plan.stages(replicas_of(node, id).len()),
         plan,
         state: State::Running,
         stage: 0,
-        stages,
         why: String::new(),
         began_ms: now_ms(),
         stage_began_ms: now_ms(),
         well_ms: None,
+        paused: false,
+        decided: false,
+        keeper: watch.name(),
     };
     let expected = before.map_or(Expected::Absent, |(_, found)| Expected::Version(found.version));
     if !write(node, id, &rollout, expected).await? {
         return Err(Trouble::Conflict("a rollout of this filter was begun meanwhile".into()));
     }
-    node.sync.notices.tell(Notice::of(&version, Event::Stage, false));
-    tokio::spawn(run(Arc::clone(node), Arc::clone(filter)));
+    tell_replicas(node, id, &rollout);
+    node.sync.begun.notify_one();
     Ok(rollout)
+}
+
+/// Changes a rollout under way, as somebody asks. What is to become of it is asked again if a step was taken meanwhile.
+async fn change(node: &Node, filter: u64, change: impl Fn(&Rollout) -> Rollout) -> Result<Rollout, Trouble> {
+    for _ in 0..ATTEMPTS {
+        let Some((rollout, found)) = read(node, filter).await? else {
+            return Err(Trouble::Conflict("there is no rollout of this filter".into()));
+        };
+        if rollout.state == State::RolledBack && rollout.why == ASKED {
+            // Whoever asked before and did not hear of it is told so.
+            return Ok(rollout);
+        }
+        if !rollout.is_open() {
+            return Err(Trouble::Conflict("the rollout has ended".into()));
+        }
+        let next = change(&rollout);
+        if next == rollout {
+            return Ok(rollout);
+        }
+        if write(node, filter, &next, Expected::Version(found.version)).await? {
+            tell_replicas(node, filter, &next);
+            return Ok(next);
+        }
+    }
+    Err(Trouble::Engine(Error::Retry("others change this rollout all the time".into())))
 }
 
 /// Sends all replicas back to the version before.
 pub(crate) async fn abort(node: &Node, filter: u64) -> Result<Rollout, Trouble> {
-    let Some((rollout, found)) = read(node, filter).await? else {
-        return Err(Trouble::Conflict("there is no rollout of this filter".into()));
-    };
-    if rollout.state != State::Running {
-        return Err(Trouble::Conflict("the rollout has ended".into()));
-    }
-    let next = Rollout { state: State::RolledBack, why: "somebody asked for it".into(), ..rollout };
-    match write(node, filter, &next, Expected::Version(found.version)).await? {
-        true => Ok(next),
-        false => Err(Trouble::Conflict("the rollout went on meanwhile; ask again".into())),
-    }
+    change(node, filter, |rollout| rollout.back(ASKED.into())).await
 }
 
-/// Goes on with rollouts that a restart interrupted.
-pub(crate) async fn resume(node: &Arc<Node>) {
-    for filter in node.engine.filters() {
-        if let Ok(Some((Rollout { state: State::Running, .. }, _))) = read(node, filter.id()).await {
-            tokio::spawn(run(Arc::clone(node), filter));
-        }
-    }
+/// Holds a rollout where it is, or lets it go on.
+pub(crate) async fn hold(node: &Node, filter: u64, paused: bool) -> Result<Rollout, Trouble> {
+    change(node, filter, |rollout| rollout.held(paused, now_ms())).await
 }
 
-/// Takes steps until it ends.
-async fn run(node: Arc<Node>, filter: Arc<Handle>) {
+/// Looks after all rollouts while this node is the one to do so.
+pub(crate) async fn look_after(node: Arc<Node>) {
     loop {
+        let pause = match look(&node).await {
+            Ok(true) => STEP_EVERY,
+            Ok(false) => LOOK_EVERY,
+            Err(error) => {
+                tracing::warn!(%error, "rollouts wait");
+                LOOK_EVERY
+            }
+        };
         tokio::select! {
-            () = sleep(LOOK_EVERY) => {}
+            () = sleep(pause) => {}
+            () = node.sync.begun.notified() => {}
             () = node.stop.stopped() => return,
         }
-        match step(&node, &filter).await {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(error) => tracing::warn!(%error, filter = filter.definition().name, "a rollout waits"),
-        }
     }
 }
 
-/// Takes a step; false if that was the last one.
-async fn step(node: &Node, filter: &Handle) -> Result<bool, Trouble> {
-    let id = filter.id();
-    let Some((rollout, found)) = read(node, id).await? else { return Ok(false) };
-    if rollout.state != State::Running {
+/// Takes a step of each rollout; says whether there are any.
+async fn look(node: &Node) -> umbel_core::Result<bool> {
+    if node.sync.steward.watch(node).is_err() {
         return Ok(false);
     }
-    let all = node.sync.replicas.of(id, node.now());
-    let Some(next) = rollout.step(&all, filter.definition().spec.error, now_ms()) else { return Ok(true) };
-    if next.state == State::Done
-        && let Err(now) = node.releases.pin(node, id, next.target, next.previous).await?
-        && now != Some(next.target)
-    {
-        return Err(Trouble::Conflict(format!("version {now:?} was pinned during the rollout")));
+    let mut any = false;
+    for (name, found) in node.registry.list(FOLDER).await?.entries {
+        let Some(filter) = filter_of(node, FOLDER, &name, &found).await? else { continue };
+        let filter_name = filter.definition().name.clone();
+        let rollout = match parse(&found) {
+            Ok(rollout) => rollout,
+            Err(error) => {
+                tracing::error!(%error, filter = filter_name, "a rollout cannot be read");
+                continue;
+            }
+        };
+        if rollout.state != State::Running {
+            continue;
+        }
+        any = true;
+        match step(node, &filter, &rollout, Expected::Version(found.version)).await {
+            Ok(()) => {}
+            Err(error) => tracing::warn!(%error, filter = filter_name, "a rollout waits"),
+        }
     }
-    let went = write(node, id, &next, Expected::Version(found.version)).await?;
+    Ok(any)
+}
+
+/// Takes a step, from a rollout as it was read before anything else.
+async fn step(node: &Node, filter: &Handle, rollout: &Rollout, unchanged: Expected) -> Result<(), Trouble> {
+    let id = filter.id();
+    let watch = node.sync.steward.watch(node)?;
+    let guard = node.sync.steward.guard(node, id, watch).await?;
+    if rollout.keeper != watch.name() {
+        // From now on, steps of whoever had it before fail. If this one does, somebody else took one meanwhile.
+        let taken_over = Rollout { keeper: watch.name(), ..rollout.clone() };
+        write(node, id, &taken_over, unchanged).await?;
+        return Ok(());
+    }
+    let next = if rollout.decided {
+        finish(node, id, rollout, guard).await?
+    } else {
+        let (now, known_at) = (node.now(), watch.knows_all_at(node));
+        let Some(known_for) = now.checked_duration_since(known_at) else { return Ok(()) };
+        let known_ms = now_ms().saturating_sub(known_for.as_millis() as u64);
+        let all = replicas_of(node, id);
+        let error = filter.definition().spec.error;
+        let Some(next) = rollout.step(&all, error, now_ms(), known_ms) else { return Ok(()) };
+        // Whoever slept meanwhile has not heard of replicas that are there.
+        if node.sync.steward.watch(node)? != watch {
+            return Ok(());
+        }
+        next
+    };
+    let went = write(node, id, &next, unchanged).await?;
     if went && (next.stage != rollout.stage || next.state != rollout.state) {
-        let version = node.engine.version(id, next.target).await?;
-        node.sync.notices.tell(Notice::of(&version, Event::Stage, next.state == State::Done));
+        tell_replicas(node, id, &next);
     }
-    Ok(next.state == State::Running || !went)
+    if went && next.decided && next.state == State::Running {
+        node.sync.begun.notify_one();
+    }
+    Ok(())
+}
+
+/// Pins the version that all groups have. Nobody can send it back any more, so that what is pinned is what was decided.
+async fn finish(node: &Node, filter: u64, rollout: &Rollout, guard: Option<u64>) -> Result<Rollout, Trouble> {
+    let (target, previous) = (rollout.target, rollout.previous);
+    match node.releases.pin(node, filter, target, previous, guard).await? {
+        Ok(()) => {}
+        Err(now) if now == Some(target) => {}
+        Err(now) if now == previous => {
+            return Err(Trouble::Conflict("another node looks after replicas now".into()));
+        }
+        // Somebody wanted something else meanwhile, and has it.
+        Err(now) => {
+            let now = now.map_or_else(|| "no version".to_owned(), |now| format!("version {now}"));
+            return Ok(rollout.back(format!("{now} was pinned during the rollout")));
+        }
+    }
+    Ok(Rollout { state: State::Done, ..rollout.clone() })
 }
 
 /// What a replica is told by a rollout, if one is running: what to serve, and the rollout with its probe keys.
@@ -397,6 +290,14 @@ pub(super) async fn tell(
     if rollout.state != State::Running {
         return Ok(None);
     }
-    let all = node.sync.replicas.of(filter, node.now());
-    Ok(Some((rollout.serves(id, &all), rollout)))
+    let all = replicas_of(node, filter);
+    let is_known = node.now() >= node.sync.steward.watch(node)?.knows_all_at(node);
+    let serve = if rollout.decided {
+        Some(rollout.target)
+    } else if is_known {
+        rollout.serves(id, &all)
+    } else {
+        rollout.serves_meanwhile(all.get(id).and_then(|known| known.beat.version))
+    };
+    Ok(Some((serve, rollout)))
 }

@@ -1,21 +1,32 @@
 //! Schedules: filters that are built anew and published at set times, which resets their error rate.
+//!
+//! A schedule is a value in the registry, and whoever changes it from "due" to "under way" does it, under a lock: so a filter is built once
+//! for each time that is due, however many nodes look. If that one ends in the middle, so does its lock, and it is begun again.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use croner::Cron;
 use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
 use umbel_core::engine::Handle;
 use umbel_core::registry::{Change, Expected, Versioned};
 use umbel_core::{Error, Result};
 
+use super::locked::{HOLD_EVERY, Locked};
 use super::notices::{Event, Notice};
-use super::{Trouble, now_ms};
+use super::{Trouble, filter_of, now_ms, tell_all};
 use crate::node::Node;
 use crate::work::beside;
 
 const FOLDER: &str = "schedules/";
 const TEXT_BYTES_MAX: usize = 128;
+/// How often it is begun for one time that is due: something in it may be what ends those who do it.
+const BEGINNINGS_MAX: u32 = 3;
+/// How long it waits if the registry does not take what came of it.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// When a filter is rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,13 +37,25 @@ pub(crate) struct Schedule {
     /// When it was last done, and why not if it was not.
     pub(crate) last_ms: Option<u64>,
     pub(crate) failed: Option<String>,
+    /// Who is at it, if somebody is.
+    #[serde(default)]
+    pub(crate) under_way: Option<UnderWay>,
+}
+
+/// A filter that is being built anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UnderWay {
+    /// The run of the server that does it.
+    pub(crate) run: String,
+    /// How often it was begun, this time included.
+    pub(crate) beginnings: u32,
 }
 
 impl Schedule {
     /// A schedule, from a time on.
     fn new(cron: &str, now_ms: u64) -> Result<Self> {
         let next_ms = next(cron, now_ms)?;
-        Ok(Self { cron: cron.to_owned(), next_ms, last_ms: None, failed: None })
+        Ok(Self { cron: cron.to_owned(), next_ms, last_ms: None, failed: None, under_way: None })
     }
 }
 
@@ -83,49 +106,113 @@ pub(crate) async fn remove(node: &Node, filter: u64) -> Result<()> {
     Ok(())
 }
 
-/// Rebuilds what is due. Of several who look, one changes the schedule and does it.
+impl Schedule {
+    /// Whether there is something to begin for a server that has the lock. What it does itself is under way.
+    fn is_due(&self, run: &str, now_ms: u64) -> bool {
+        match &self.under_way {
+            // If it takes longer than until the next time, that one is missed.
+            Some(begun) => begun.run != run,
+            None => self.next_ms <= now_ms,
+        }
+    }
+
+    /// The schedule with a beginning. Nobody is at it; if somebody was, that one has ended.
+    fn begun(&self, run: &str, now_ms: u64) -> Result<Self> {
+        let begin = |beginnings| Some(UnderWay { run: run.to_owned(), beginnings });
+        Ok(match &self.under_way {
+            Some(UnderWay { beginnings, .. }) if *beginnings < BEGINNINGS_MAX => {
+                Self { under_way: begin(beginnings + 1), ..self.clone() }
+            }
+            Some(UnderWay { beginnings, .. }) => {
+                let why = format!("{beginnings} times, the server ended before it was done");
+                Self { under_way: None, failed: Some(why), ..self.clone() }
+            }
+            // If times were missed while nobody was there, it is done once.
+            None => Self {
+                next_ms: next(&self.cron, now_ms)?,
+                last_ms: Some(now_ms),
+                failed: None,
+                under_way: begin(1),
+                ..self.clone()
+            },
+        })
+    }
+}
+
+/// Rebuilds what is due, if this node is the one to do so.
 pub(crate) async fn look(node: &Arc<Node>) -> Result<()> {
+    if node.sync.steward.watch(node).is_err() {
+        return Ok(());
+    }
     for (name, found) in node.registry.list(FOLDER).await?.entries {
+        let Some(filter) = filter_of(node, FOLDER, &name, &found).await? else { continue };
         let schedule = parse(&found)?;
-        if schedule.next_ms > now_ms() {
+        if !schedule.is_due(&node.run_id, now_ms()) {
             continue;
         }
-        let id = u64::from_str_radix(name.trim_start_matches(FOLDER), 16).unwrap_or(0);
-        let filter = node.engine.filters().into_iter().find(|filter| filter.id() == id);
-        let Some(filter) = filter else {
-            // It went with its filter.
-            node.registry.delete(&name, Expected::Version(found.version)).await?;
+        let Some(lock) = Locked::take(node, &format!("locks/rebuild/{:016x}", filter.id())).await? else {
             continue;
         };
-        // If the time was missed while nobody was there, it is done once.
-        let next_ms = next(&schedule.cron, now_ms())?;
-        let begun = Schedule { next_ms, last_ms: Some(now_ms()), failed: None, ..schedule };
-        if write(node, &name, &begun, Expected::Version(found.version)).await? {
-            tokio::spawn(rebuild(Arc::clone(node), filter, name, begun));
+        let begun = schedule.begun(&node.run_id, now_ms())?;
+        // Whoever read it before somebody else began finds another value.
+        let is_ours = write(node, &name, &begun, Expected::Version(found.version)).await?;
+        if is_ours && begun.under_way.is_some() {
+            tokio::spawn(rebuild(Arc::clone(node), filter, name, begun, lock));
+        } else {
+            lock.free().await?;
         }
     }
     Ok(())
 }
 
-async fn rebuild(node: Arc<Node>, filter: Arc<Handle>, name: String, begun: Schedule) {
+async fn rebuild(node: Arc<Node>, filter: Arc<Handle>, name: String, begun: Schedule, mut lock: Locked) {
     let rebuilt = Arc::clone(&filter);
-    let outcome = beside(&node, async move |node| {
+    let mut outcome = pin!(beside(&node, async move |node| {
         node.engine.rebuild(&rebuilt).await?;
         node.releases.publish(&node, &rebuilt, node.now_in_log().as_ref()).await
-    });
-    match outcome.await {
-        Ok(version) => node.sync.notices.tell(Notice::of(&version, Event::Version, true)),
+    }));
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut outcome => break outcome,
+            // If the lock is lost, others do it as well, which does no harm.
+            () = sleep(HOLD_EVERY) => { let _ = lock.is_held().await; }
+        }
+    };
+    let failed = match outcome {
+        Ok(version) => {
+            tell_all(&node, Notice::of(&version, Event::Version, true));
+            None
+        }
         Err(why) => {
             tracing::error!(filter = filter.definition().name, why = %why.0, "a filter was not rebuilt");
-            let failed = Schedule { failed: Some(why.0.into_owned()), ..begun };
-            // Somebody may have set another schedule meanwhile: then this is of no interest.
-            if let Ok(Some(now)) = node.registry.get(&name).await
-                && parse(&now).is_ok_and(|now| now.cron == failed.cron)
-            {
-                let _ = write(&node, &name, &failed, Expected::Version(now.version)).await;
+            Some(why.0.into_owned())
+        }
+    };
+    while !node.stop.is_stopped() {
+        match end(&node, &name, &begun, failed.as_deref()).await {
+            Ok(true) => break,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%error, filter = filter.definition().name, "a schedule is not written");
+                sleep(AFTER_FAILURE).await;
             }
         }
     }
+    if let Err(error) = lock.free().await {
+        tracing::warn!(%error, filter = filter.definition().name, "a lock ends by itself");
+    }
+}
+
+/// Notes that a rebuild has ended; false if that is to be tried again. Somebody may have set another schedule meanwhile, or have begun
+/// anew: then this is of no interest.
+async fn end(node: &Node, name: &str, begun: &Schedule, failed: Option<&str>) -> Result<bool> {
+    let Some(found) = node.registry.get(name).await? else { return Ok(true) };
+    let now = parse(&found)?;
+    if now.under_way != begun.under_way || now.last_ms != begun.last_ms {
+        return Ok(true);
+    }
+    let ended = Schedule { under_way: None, failed: failed.map(str::to_owned), ..now };
+    write(node, name, &ended, Expected::Version(found.version)).await
 }
 
 #[cfg(test)]
@@ -143,5 +230,23 @@ mod tests {
         for bad in ["", "x", "61 * * * *", "* * * *", "0 0 31 2 *", &"1,".repeat(100)] {
             assert!(matches!(next(bad, 0), Err(Error::Invalid(_))), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_time_that_is_due_is_begun_once_and_again_if_that_one_ended() {
+        let schedule = Schedule::new("0 3 * * *", 0).unwrap();
+        let due_ms = schedule.next_ms;
+        assert!(!schedule.is_due("a", due_ms - 1) && schedule.is_due("a", due_ms));
+        let begun = schedule.begun("a", due_ms + 5).unwrap();
+        assert_eq!((begun.last_ms, begun.next_ms), (Some(due_ms + 5), due_ms + 86_400_000));
+        assert!(!begun.is_due("a", begun.next_ms), "it takes long");
+        assert!(begun.is_due("b", due_ms + 10), "if nobody has the lock");
+        let again = begun.begun("b", due_ms + 10).unwrap();
+        assert_eq!(again.under_way, Some(UnderWay { run: "b".into(), beginnings: 2 }));
+        assert_eq!((again.last_ms, again.next_ms), (begun.last_ms, begun.next_ms), "for the same time");
+        let third = again.begun("c", due_ms + 20).unwrap();
+        let given_up = third.begun("d", due_ms + 30).unwrap();
+        assert_eq!(given_up.under_way, None);
+        assert!(given_up.failed.is_some_and(|why| why.starts_with("3 times")));
     }
 }

@@ -4,6 +4,7 @@
 mod common;
 
 mod copies;
+mod rollouts;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -450,7 +451,7 @@ fn strangers_are_not_let_in() {
     let mut stranger = a.connect();
     for command in [
         "SUBMIT", "ASK", "LOOK", "VERIFY", "REACH", "COUNTS", "KEYS", "SHAPES", "BLOCKS", "PUBLISH",
-        "CHANGES",
+        "CHANGES", "NOTICE",
     ] {
         let refused = stranger.value_of(&format!("UMBEL.PEER {command} x"));
         assert!(refused.error().expect("refused").starts_with("NOAUTH"), "{refused:?}");
@@ -466,7 +467,7 @@ fn strangers_are_not_let_in() {
     assert_eq!(peer.call(&["UMBEL.PEER", "HELLO", secret, "test", "b"]), Value::Simple("OK".into()));
     for command in [
         "SUBMIT", "ASK", "LOOK", "VERIFY", "REACH", "COUNTS", "KEYS", "SHAPES", "BLOCKS", "PUBLISH",
-        "CHANGES",
+        "CHANGES", "NOTICE",
     ] {
         let refused = peer.value_of(&format!("UMBEL.PEER {command} x"));
         assert!(refused.error().expect("refused").starts_with("INVALID"), "{refused:?}");
