@@ -190,5 +190,14 @@ fn a_rollout_is_followed_to_its_end() {
     let last = String::from_utf8_lossy(&went.stdout).lines().last().map(str::to_owned).unwrap();
     let last: Value = serde_json::from_str(&last).unwrap();
     assert!(!went.status.success() && last["state"] == "rolled_back", "{last}");
+    // One that would wait for long is held, let go on, and sent back.
+    assert!(start(&["--probe-present", "a", "--pause", "1h"]).status.success());
+    for (what, said) in
+        [("pause", "paused: group"), ("resume", "running: group"), ("abort", "rolled back: group")]
+    {
+        let shown = umbel(&server, &["rollout", what, "urls"]);
+        assert!(shown.contains(said), "{shown}");
+    }
+    assert!(!run(&server, &["rollout", "pause", "urls"]).status.success(), "it has ended");
     copies.into_iter().for_each(Copy::close);
 }
