@@ -1,0 +1,343 @@
+//! What an engine asks of other nodes, in the messages that they understand.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use umbel_core::engine::{
+    Answer, Applied, BlocksFrom, Cluster, Consistency, PartChanges, PartOf, Publication, Role, Shape, Token,
+    Told,
+};
+use umbel_core::fold::Counts;
+use umbel_core::version::VersionShard;
+use umbel_core::{Error, Position, Result};
+use umbel_filter::Fingerprint;
+
+use super::Nodes;
+use super::routing::{PATIENCE, Place, Repeat};
+use crate::cluster::link::Failure;
+use crate::cluster::peers::Errand;
+use crate::cluster::wire;
+use crate::cluster::wire::{changes, looks, parts};
+
+/// Bytes of entries in one message.
+const ENTRIES_BYTES: usize = 4 << 20;
+/// Keys in one message.
+const KEYS_MAX: usize = 1 << 20;
+/// Parts of a version in one message.
+const PARTS_MAX: usize = 16;
+
+impl Nodes {
+    async fn submit_to(&self, place: &Place, entries: Vec<(u32, Bytes)>) -> Result<Vec<Applied>, Failure> {
+        let peer = match place {
+            Place::Here(engine) => return engine.submit_for_peer(entries).await.map_err(Failure::Refused),
+            Place::There(peer) => peer,
+        };
+        let mut applied = Vec::with_capacity(entries.len());
+        let mut rest = &entries[..];
+        // One after another, so that the entries of a partition stay in their order.
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|(_, entry)| {
+                bytes += entry.len();
+                bytes <= ENTRIES_BYTES
+            });
+            let (now, later) = rest.split_at(fits.count().max(1));
+            match self.peers.submit(peer, now.to_vec()).await {
+                Ok(some) => applied.extend(some),
+                // Some of them are done: whoever sends all of them again must be allowed to.
+                Err(Failure::Unsent(why)) if !applied.is_empty() => return Err(Failure::Lost(why)),
+                Err(Failure::Refused(Error::Moved(why))) if !applied.is_empty() => {
+                    return Err(Failure::Lost(why));
+                }
+                Err(failure) => return Err(failure),
+            }
+            rest = later;
+        }
+        Ok(applied)
+    }
+
+    async fn contains_at(
+        &self,
+        place: &Place,
+        filter: u64,
+        keys: Vec<(u32, Fingerprint)>,
+        after: &Token,
+    ) -> Result<Vec<Answer>, Failure> {
+        let peer = match place {
+            Place::Here(engine) => {
+                return engine.contains_for_peer(filter, &keys, after).await.map_err(Failure::Refused);
+            }
+            Place::There(peer) => peer,
+        };
+        let asked = keys.chunks(KEYS_MAX).map(|keys| async move {
+            let payload = wire::put_question(filter, after, keys.iter());
+            self.ask(peer, Errand::Lookup, "ASK", &payload, wire::answers).await
+        });
+        let mut answers = Vec::with_capacity(keys.len());
+        for some in join_all(asked).await {
+            answers.extend(some?);
+        }
+        Ok(answers)
+    }
+
+    async fn look_at(
+        &self,
+        place: &Place,
+        filter: u64,
+        keys: &[(u32, Fingerprint)],
+        after: &Token,
+        consistency: Consistency,
+    ) -> Result<Told, Failure> {
+        let peer = match place {
+            Place::Here(engine) => {
+                return engine
+                    .look_for_peer(filter, keys, after, consistency)
+                    .await
+                    .map_err(Failure::Refused);
+            }
+            Place::There(peer) => peer,
+        };
+        // A barrier reads the log.
+        let errand = if consistency == Consistency::Strong { Errand::Read } else { Errand::Lookup };
+        let mut all = Told::default();
+        for keys in keys.chunks(KEYS_MAX) {
+            let payload = looks::put_look(consistency, filter, after, keys.iter());
+            let told = self.ask(peer, errand, "LOOK", &payload, looks::told).await?;
+            all.answers.extend(told.answers);
+            told.position.positions().for_each(|(partition, position)| all.position.see(partition, position));
+            all.age = all.age.max(told.age);
+        }
+        Ok(all)
+    }
+
+    async fn publish_at(
+        &self,
+        place: &Place,
+        asked: &[PartOf],
+        publication: &Publication,
+    ) -> Result<Vec<VersionShard>, Failure> {
+        let mut shards = Vec::with_capacity(asked.len());
+        for some in asked.chunks(PARTS_MAX) {
+            shards.extend(match place {
+                Place::Here(engine) => {
+                    engine.publish_for_peer(some, publication).await.map_err(Failure::Refused)?
+                }
+                Place::There(peer) => {
+                    let payload = parts::put_publish(some, publication);
+                    self.ask(peer, Errand::Bulk, "PUBLISH", &payload, VersionShard::decode_all).await?
+                }
+            });
+        }
+        Ok(shards)
+    }
+
+    async fn verify_at(
+        &self,
+        place: &Place,
+        filter: u64,
+        keys: Vec<(u32, Fingerprint)>,
+    ) -> Result<Vec<u64>, Failure> {
+        match place {
+            Place::Here(engine) => engine.verify_for_peer(filter, &keys).await.map_err(Failure::Refused),
+            Place::There(peer) => {
+                let mut counts = Vec::with_capacity(keys.len());
+                for keys in keys.chunks(KEYS_MAX) {
+                    let payload = wire::put_verify(filter, keys.iter());
+                    counts.extend(self.ask(peer, Errand::Read, "VERIFY", &payload, wire::numbers).await?);
+                }
+                Ok(counts)
+            }
+        }
+    }
+}
+
+fn picked<T: Copy>(all: &[T], numbers: &[usize]) -> Vec<T> {
+    numbers.iter().map(|number| all[*number]).collect()
+}
+
+#[async_trait]
+impl Cluster for Nodes {
+    #[inline]
+    fn role(&self, partition: u32) -> Role {
+        self.membership.role(partition)
+    }
+
+    fn term_as_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Option<u64> {
+        self.membership.term_as_first(partitions)
+    }
+
+    fn are_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Vec<bool> {
+        self.membership.are_first(partitions)
+    }
+
+    async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>> {
+        let repeat = if repeatable { Repeat::Always } else { Repeat::Never };
+        let entries = &entries;
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let own = numbers.iter().map(|number| entries[*number].clone()).collect();
+            let outcome = self.submit_to(&place, own).await;
+            (numbers, outcome)
+        };
+        self.everywhere(entries.len(), |number| entries[number].0, false, repeat, send).await
+    }
+
+    async fn contains(&self, filter: u64, keys: &[(u32, Fingerprint)], after: &Token) -> Result<Vec<Answer>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let outcome = self.contains_at(&place, filter, picked(keys, &numbers), after).await;
+            (numbers, outcome)
+        };
+        self.everywhere(keys.len(), |number| keys[number].0, true, Repeat::Always, send).await
+    }
+
+    async fn look(
+        &self,
+        filter: u64,
+        keys: &[(u32, Fingerprint)],
+        after: &Token,
+        consistency: Consistency,
+    ) -> Result<Told> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let asked = picked(keys, &numbers);
+            let told = self.look_at(&place, filter, &asked, after, consistency).await;
+            // Each key with what its answer was given from.
+            let each = told.map(|told| {
+                let from = |(partition, _): &(u32, Fingerprint)| {
+                    (*partition, told.position.position(*partition), told.age)
+                };
+                told.answers.iter().copied().zip(asked.iter().map(from)).collect::<Vec<_>>()
+            });
+            (numbers, each)
+        };
+        let each = self.everywhere(keys.len(), |number| keys[number].0, true, Repeat::Always, send).await?;
+        let mut all = Told::default();
+        for (answer, (partition, position, age)) in each {
+            all.answers.push(answer);
+            all.position.see(partition, position);
+            all.age = all.age.max(age);
+        }
+        Ok(all)
+    }
+
+    async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let outcome = self.verify_at(&place, filter, picked(keys, &numbers)).await;
+            (numbers, outcome)
+        };
+        self.everywhere(keys.len(), |number| keys[number].0, true, Repeat::Always, send).await
+    }
+
+    async fn reach(&self, partition: u32, position: Position) -> Result<()> {
+        let end = self.clock.now() + PATIENCE;
+        loop {
+            let mut changes = self.membership.changes();
+            let view = self.membership.view();
+            let mut why = "not all nodes know the same hosts yet".to_owned();
+            // While some node may act on an older listing, another one may be the first host by that.
+            if view.is_settled() && self.membership.is_valid() {
+                let reached = match self.place(&view, partition, false)? {
+                    Place::Here(engine) => {
+                        engine.reach_for_peer(partition, position).await.map_err(Failure::Refused)
+                    }
+                    Place::There(peer) => {
+                        let payload = wire::put_reach(partition, position);
+                        self.ask(&peer, Errand::Read, "REACH", &payload, |_| Ok(())).await
+                    }
+                };
+                match reached {
+                    Ok(()) => return Ok(()),
+                    Err(failure) => why = self.may_repeat(failure, Repeat::Always)?,
+                }
+            }
+            if self.clock.now() >= end {
+                return Err(Error::Retry(format!("partition {partition} of the log: {why}")));
+            }
+            self.wait(&mut changes).await;
+        }
+    }
+
+    async fn counts(&self, filter: u64, partitions: &[u32]) -> Result<Vec<Counts>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let asked = picked(partitions, &numbers);
+            let outcome = match &place {
+                Place::Here(engine) => engine.counts_for_peer(filter, &asked).await.map_err(Failure::Refused),
+                Place::There(peer) => {
+                    let payload = wire::put_count(filter, &asked);
+                    self.ask(peer, Errand::Read, "COUNTS", &payload, wire::counts).await
+                }
+            };
+            (numbers, outcome)
+        };
+        self.everywhere(partitions.len(), |number| partitions[number], true, Repeat::Always, send).await
+    }
+
+    async fn keys(&self, part: PartOf, after: Option<Fingerprint>) -> Result<Vec<(Fingerprint, u32)>> {
+        let send = |place: Place| async move {
+            match place {
+                Place::Here(engine) => engine.keys_for_peer(part, after).await.map_err(Failure::Refused),
+                Place::There(peer) => {
+                    let payload = parts::put_keys(part, after);
+                    self.ask(&peer, Errand::Bulk, "KEYS", &payload, parts::page).await
+                }
+            }
+        };
+        self.one(part.partition, send).await
+    }
+
+    async fn shapes(&self, all: &[PartOf], digested: bool) -> Result<Vec<Shape>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let asked = picked(all, &numbers);
+            let outcome = match &place {
+                Place::Here(engine) => {
+                    engine.shapes_for_peer(&asked, digested).await.map_err(Failure::Refused)
+                }
+                Place::There(peer) => {
+                    let payload = parts::put_parts(&asked, digested);
+                    self.ask(peer, Errand::Bulk, "SHAPES", &payload, parts::shapes).await
+                }
+            };
+            (numbers, outcome)
+        };
+        self.everywhere(all.len(), |number| all[number].partition, true, Repeat::Always, send).await
+    }
+
+    async fn blocks(&self, part: PartOf, from: BlocksFrom, bytes_max: usize) -> Result<Bytes> {
+        let send = |place: Place| async move {
+            match place {
+                Place::Here(engine) => {
+                    engine.blocks_for_peer(part, from, bytes_max).await.map_err(Failure::Refused)
+                }
+                Place::There(peer) => {
+                    let payload = parts::put_blocks(part, from, bytes_max);
+                    let whole = |bytes: &[u8]| Ok(Bytes::copy_from_slice(bytes));
+                    self.ask(&peer, Errand::Bulk, "BLOCKS", &payload, whole).await
+                }
+            }
+        };
+        self.one(part.partition, send).await
+    }
+    async fn publish(&self, all: &[PartOf], publication: &Publication) -> Result<Vec<VersionShard>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let outcome = self.publish_at(&place, &picked(all, &numbers), publication).await;
+            (numbers, outcome)
+        };
+        // Only first hosts make checkpoints, from which versions are made.
+        self.everywhere(all.len(), |number| all[number].partition, false, Repeat::Always, send).await
+    }
+
+    async fn changes(&self, filter: u64, after: &[(u32, Position)]) -> Result<Vec<PartChanges>> {
+        let send = |place: Place, numbers: Vec<usize>| async move {
+            let asked = picked(after, &numbers);
+            let outcome = match &place {
+                Place::Here(engine) => {
+                    engine.changes_for_peer(filter, &asked).await.map_err(Failure::Refused)
+                }
+                Place::There(peer) => {
+                    let payload = changes::put_asked(filter, &asked);
+                    self.ask(peer, Errand::Read, "CHANGES", &payload, changes::told).await
+                }
+            };
+            (numbers, outcome)
+        };
+        self.everywhere(after.len(), |number| after[number].0, true, Repeat::Always, send).await
+    }
+}
