@@ -315,7 +315,10 @@ fn s3() {
 
 /// What `umbel load --count` says of a thousand rows, and whether it could read them.
 fn count(url: &str, variables: &[(&str, String)]) -> (bool, String) {
-    let query = "SELECT 'row ' || n AS k FROM generate_series(1, 1000) n";
+    let query = match url.starts_with("postgres") {
+        true => "SELECT 'row ' || n AS k FROM generate_series(1, 1000) n",
+        false => "SELECT CONCAT('row ', seq) AS k FROM seq_1_to_1000",
+    };
     let mut command = Command::new(env!("CARGO_BIN_EXE_umbel"));
     command.args(["load", "f", url, "--query", query, "--key", "k", "--column", "k", "--count", "--json"]);
     command.env_remove("SSL_CERT_FILE").envs(variables.iter().map(|(name, value)| (name, value)));
@@ -359,5 +362,57 @@ fn postgres() {
         let (is_read, said) = count(&format!("{url}?{parameters}"), &[]);
         assert!(!is_read && said.contains(why), "{parameters}: {said}");
     }
+    passed(&service, "keys", "TLS", "with our certificate, and not without");
+}
+
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn mariadb() {
+    let Some(service) = service("mariadb") else { return };
+    let first = "CREATE USER umbel@'127.0.0.1' IDENTIFIED BY 'hunter2' REQUIRE X509;\n\
+        CREATE USER stranger@'127.0.0.1' IDENTIFIED BY 'hunter2' REQUIRE SSL;\n\
+        CREATE DATABASE shop;\nGRANT ALL ON shop.* TO umbel@'127.0.0.1';\nGRANT ALL ON shop.* TO stranger@'127.0.0.1';\n";
+    let server = start(
+        "if test $(id -u) = 0; then\n\
+         chown -R mysql {folder}\n\
+         set -- --user=mysql\n\
+         fi\n\
+         mariadb-install-db --no-defaults --datadir={folder}/data/rows --skip-test-db \
+         --auth-root-authentication-method=normal \"$@\"\n\
+         exec /usr/sbin/mariadbd --no-defaults --datadir={folder}/data/rows --bind-address=127.0.0.1 --port={port} \
+         --socket={folder}/data/socket --pid-file={folder}/data/process --skip-name-resolve --init-file={folder}/first.sql \
+         --ssl-cert={folder}/cert.pem --ssl-key={folder}/key.pem --ssl-ca={folder}/ca.pem \"$@\"",
+        &[("first.sql", first)],
+    );
+    let url =
+        |user: &str, password: &str| format!("mysql://{user}:{password}@localhost:{}/shop", server.port);
+    let ours = url("umbel", PASSWORD);
+    let identity = format!("cert={}&key={}", server.file("client.pem"), server.file("client.key"));
+    let authority = format!("ca={}", server.file("ca.pem"));
+    let system = [("SSL_CERT_FILE", server.file("ca.pem"))];
+    for (address, variables) in [
+        (format!("{ours}?tls=true&{authority}&{identity}"), &[][..]),
+        (format!("{ours}?tls=true&{identity}"), &system[..]),
+        (format!("{}?tls=true&{authority}", url("stranger", PASSWORD)), &[][..]),
+        // Packets have other beginnings then.
+        (format!("{ours}?compress=true&tls=true&{authority}&{identity}"), &[][..]),
+    ] {
+        let (is_read, said) = count(&address.replace("mysql://", "mariadb://"), variables);
+        assert!(is_read && said.contains("1000"), "{said}");
+    }
+    for (address, why) in [
+        (format!("{ours}?tls=true&{identity}"), "UnknownIssuer"),
+        (format!("{ours}?tls=true&{authority}"), "Access denied"),
+        (format!("{}?tls=true&{authority}&{identity}", url("umbel", MISTAKEN)), "Access denied"),
+        (url("stranger", PASSWORD), "Access denied"),
+        (format!("{ours}?{authority}"), "tls=true"),
+    ] {
+        let (is_read, said) = count(&address, &[]);
+        assert!(!is_read && said.contains(why) && !said.contains(PASSWORD), "{why}: {said}");
+    }
+    // A server that cannot encrypt is not spoken to in the clear.
+    let plain = format!("mysql://umbel@{}/mysql?tls=true&{authority}", service.address());
+    let (is_read, said) = count(&plain, &[]);
+    assert!(!is_read, "{said}");
     passed(&service, "keys", "TLS", "with our certificate, and not without");
 }

@@ -8,13 +8,17 @@
 //! | `sql/split.rs` | where a table may be cut |
 //! | `sql/source.rs` | the source: parts, cursors |
 //! | `sql/record.rs`, `marks.rs` | one record by its key, for whoever looks a key up |
-//! | `sql/trust.rs`, `postgres_tls.rs` | connections that are encrypted |
+//! | `sql/clients.rs` | databases' own clients by the same addresses |
+//! | `sql/trust.rs`, `postgres_tls.rs`, `mysql_tls.rs` | connections that are encrypted |
 //! | `sql/sqlite.rs`, `postgres.rs`, `mysql.rs` | one for each database: rows and catalogs |
 
+pub mod clients;
 mod key;
 mod marks;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "mysql")]
+mod mysql_tls;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
@@ -106,6 +110,14 @@ trait Database: Send {
         values: &[Value],
         each: &mut dyn FnMut(&mut Row) -> Result<bool>,
     ) -> Result<()>;
+
+    /// Hands all rows that a catalog has to `each`.
+    fn catalog(&mut self, statement: &str, values: &[Value], each: &mut dyn FnMut(&Row)) -> Result<()> {
+        self.rows(statement, values, &mut |row| {
+            each(row);
+            Ok(true)
+        })
+    }
 }
 
 /// Makes connections to one database.

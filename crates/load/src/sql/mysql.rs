@@ -7,13 +7,14 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Opts, OptsBuilder, Params};
 
 use super::key::{Keys, UniqueKey};
+use super::mysql_tls::Tls;
 use super::statement::{Column, Dialect};
 use super::value::{Row, Value};
 use super::{Connect, Database, trust};
 use crate::{Error, Result};
 
 /// How long a connection may take to come about.
-const CONNECT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT: Duration = Duration::from_secs(10);
 /// The character set of what is no text.
 const BINARY: u16 = 63;
 /// Errors that pass: too many connections, a server that ends, locks that others have, a transaction that gave way.
@@ -22,30 +23,42 @@ const PASSING: [u16; 5] = [1040, 1053, 1205, 1213, 1927];
 /// A server.
 pub(super) struct Server {
     options: Opts,
+    /// How to speak to it, if it is to be encrypted.
+    tls: Option<Tls>,
 }
 
 impl Server {
     pub(super) fn new(address: &str) -> Result<Self> {
         let (address, trust) = trust::split(address)?;
-        if trust.is_some() {
-            return Err(Error::Invalid("TLS is not spoken to MySQL and MariaDB".into()));
-        }
         let rest = address.split_once("://").map_or("", |(_, rest)| rest);
         let wrong = |error| Error::Invalid(format!("an address of MySQL: {error}"));
         let options = Opts::from_url(&format!("mysql://{rest}")).map_err(wrong)?;
         // Where its own tools look for it.
         let password = options.get_pass().map(str::to_owned).or_else(|| std::env::var("MYSQL_PWD").ok());
-        let builder = OptsBuilder::from_opts(options)
-            .pass(password)
-            .tcp_connect_timeout(Some(CONNECT))
-            .init(vec!["SET SESSION TRANSACTION READ ONLY", "SET time_zone = '+00:00'"]);
-        Ok(Self { options: builder.into() })
+        let tls = trust.map(|trust| Tls::new(&trust, &options.get_ip_or_hostname(), options.get_tcp_port()));
+        let builder = OptsBuilder::from_opts(options).pass(password).tcp_connect_timeout(Some(CONNECT));
+        Ok(Self { options: builder.into(), tls: tls.transpose()? })
+    }
+}
+
+impl Server {
+    /// Connects, and says this before anything else.
+    pub(super) fn open(&self, first: &[&str]) -> Result<Conn> {
+        let options = OptsBuilder::from_opts(self.options.clone()).init(first.to_vec());
+        let Some(tls) = &self.tls else { return Conn::new(options).map_err(|error| wrong(&error)) };
+        let tunnel = tls.open()?;
+        let options = options.socket(Some(tunnel.socket().display().to_string())).prefer_socket(false);
+        Conn::new(options).map_err(|error| match &error {
+            // What the server itself says is more than that it then hung up.
+            mysql::Error::MySqlError(_) => wrong(&error),
+            _ => tunnel.failure().unwrap_or_else(|| wrong(&error)),
+        })
     }
 }
 
 impl Connect for Server {
     fn connect(&self) -> Result<Box<dyn Database>> {
-        let connection = Conn::new(self.options.clone()).map_err(|error| wrong(&error))?;
+        let connection = self.open(&["SET SESSION TRANSACTION READ ONLY", "SET time_zone = '+00:00'"])?;
         Ok(Box::new(Open { connection }))
     }
 }
@@ -54,7 +67,8 @@ struct Open {
     connection: Conn,
 }
 
-fn wrong(error: &mysql::Error) -> Error {
+/// What an error means to whoever may try again.
+pub(super) fn wrong(error: &mysql::Error) -> Error {
     let message = format!("MySQL: {error}");
     match error {
         mysql::Error::IoError(_) | mysql::Error::DriverError(_) | mysql::Error::CodecError(_) => {
@@ -72,6 +86,11 @@ fn parameter(value: &Value) -> mysql::Value {
         Value::Text(text) => mysql::Value::Bytes(text.clone().into_bytes()),
         Value::Blob(bytes) => mysql::Value::Bytes(bytes.clone()),
     }
+}
+
+/// The name of a table as values of a catalog's statement; an empty schema is the usual one.
+fn table_name(schema: Option<&str>, table: &str) -> [Value; 2] {
+    [schema.unwrap_or_default(), table].map(|name| Value::Text(name.to_owned()))
 }
 
 /// Puts a value into a row. Times are text, which the server compares as times.
@@ -124,18 +143,18 @@ impl Database for Open {
             CASE WHEN c.IS_NULLABLE = 'NO' AND s.SUB_PART IS NULL THEN 1 ELSE 0 END \
             FROM information_schema.STATISTICS s JOIN information_schema.COLUMNS c \
             ON c.TABLE_SCHEMA = s.TABLE_SCHEMA AND c.TABLE_NAME = s.TABLE_NAME AND c.COLUMN_NAME = s.COLUMN_NAME \
-            WHERE s.TABLE_SCHEMA = COALESCE(?, DATABASE()) AND s.TABLE_NAME = ? AND s.NON_UNIQUE = 0 \
+            WHERE s.TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND s.TABLE_NAME = ? AND s.NON_UNIQUE = 0 \
             ORDER BY s.INDEX_NAME <> 'PRIMARY', s.INDEX_NAME, s.SEQ_IN_INDEX";
         let mut keys = Keys::default();
-        self.catalog(text, schema, table, |row| keys.take(row))?;
+        self.catalog(text, &table_name(schema, table), &mut |row| keys.take(row))?;
         Ok(keys.found())
     }
 
     fn about_rows(&mut self, schema: Option<&str>, table: &str) -> Result<Option<u64>> {
         let text = "SELECT TABLE_ROWS FROM information_schema.TABLES \
-            WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?";
+            WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ?";
         let mut rows = None;
-        self.catalog(text, schema, table, |row| {
+        self.catalog(text, &table_name(schema, table), &mut |row| {
             rows = row.number(0).and_then(|rows| u64::try_from(rows).ok());
         })?;
         Ok(rows)
@@ -147,31 +166,7 @@ impl Database for Open {
         values: &[Value],
         each: &mut dyn FnMut(&mut Row) -> Result<bool>,
     ) -> Result<()> {
-        self.read(statement, values.iter().map(parameter).collect(), each)
-    }
-}
-
-impl Open {
-    fn catalog(
-        &mut self,
-        text: &str,
-        schema: Option<&str>,
-        table: &str,
-        mut each: impl FnMut(&Row),
-    ) -> Result<()> {
-        let values = vec![schema.map_or(mysql::Value::NULL, mysql::Value::from), mysql::Value::from(table)];
-        self.read(text, values, &mut |row| {
-            each(row);
-            Ok(true)
-        })
-    }
-
-    fn read(
-        &mut self,
-        statement: &str,
-        values: Vec<mysql::Value>,
-        each: &mut dyn FnMut(&mut Row) -> Result<bool>,
-    ) -> Result<()> {
+        let values: Vec<_> = values.iter().map(parameter).collect();
         let values = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
         let rows = self.connection.exec_iter(statement, values).map_err(|error| wrong(&error))?;
         let is_binary: Vec<bool> =

@@ -51,18 +51,24 @@ impl Server {
     }
 }
 
-impl Connect for Server {
-    fn connect(&self) -> Result<Box<dyn Database>> {
+impl Server {
+    pub(super) fn open(&self) -> Result<Client> {
         let mut config = self.config.clone();
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
-        config.application_name("umbel load");
+        config.application_name("umbel");
         let client = match &self.tls {
             Some(tls) => config.connect(tls.clone()),
             None => config.connect(NoTls),
         };
-        let mut client = client.map_err(|error| wrong(&error))?;
+        client.map_err(|error| wrong(&error))
+    }
+}
+
+impl Connect for Server {
+    fn connect(&self) -> Result<Box<dyn Database>> {
+        let mut client = self.open()?;
         client.batch_execute(SETUP).map_err(|error| wrong(&error))?;
         Ok(Box::new(Open { client }))
     }
@@ -72,7 +78,8 @@ struct Open {
     client: Client,
 }
 
-fn wrong(error: &postgres::Error) -> Error {
+/// What an error means to whoever may try again.
+pub(super) fn wrong(error: &postgres::Error) -> Error {
     let Some(told) = error.as_db_error() else {
         // Without a word of the server it is the connection, or what we asked of the library.
         let mut why = error.to_string();
@@ -140,10 +147,7 @@ impl Database for Open {
             AND i.indpred IS NULL AND i.indexprs IS NULL AND k.place <= i.indnkeyatts \
             ORDER BY i.indisprimary DESC, i.indexrelid, k.place";
         let mut keys = Keys::default();
-        self.rows(text, &[table_name(schema, table)?], &mut |row| {
-            keys.take(row);
-            Ok(true)
-        })?;
+        self.catalog(text, &[table_name(schema, table)?], &mut |row| keys.take(row))?;
         Ok(keys.found())
     }
 
@@ -153,9 +157,8 @@ impl Database for Open {
             WHERE c.oid = pg_catalog.to_regclass($1::text) OR c.oid IN \
             (SELECT relid FROM pg_catalog.pg_partition_tree(pg_catalog.to_regclass($1::text)) WHERE isleaf)";
         let mut rows = None;
-        self.rows(text, &[table_name(schema, table)?], &mut |row| {
+        self.catalog(text, &[table_name(schema, table)?], &mut |row| {
             rows = row.number(0).and_then(|rows| u64::try_from(rows).ok()).filter(|rows| *rows > 0);
-            Ok(false)
         })?;
         Ok(rows)
     }

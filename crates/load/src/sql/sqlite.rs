@@ -70,15 +70,6 @@ impl ToSql for Value {
 }
 
 impl Open {
-    /// What a catalog says of a table, row by row.
-    fn catalog(&mut self, text: &str, names: &[&str], mut each: impl FnMut(&Row)) -> Result<()> {
-        let values: Vec<Value> = names.iter().map(|name| Value::Text((*name).to_owned())).collect();
-        self.rows(text, &values, &mut |row| {
-            each(row);
-            Ok(true)
-        })
-    }
-
     /// The name that numbers the rows, if they have numbers: not in views, nor in tables without.
     fn row_number(&self, schema: &str, table: &str, columns: &[String]) -> Option<&'static str> {
         let free = |name: &&&str| !columns.iter().any(|column| column.eq_ignore_ascii_case(name));
@@ -102,10 +93,11 @@ impl Database for Open {
 
     fn unique(&mut self, schema: Option<&str>, table: &str) -> Result<Vec<UniqueKey>> {
         let schema = schema.unwrap_or("main");
+        let names = [table, schema].map(|name| Value::Text(name.to_owned()));
         let (mut columns, mut whole) = (Vec::new(), Vec::new());
         let (mut primary, mut types) = (Vec::new(), Vec::new());
         let text = "SELECT name, \"notnull\", pk, type FROM pragma_table_info(?1, ?2)";
-        self.catalog(text, &[table, schema], |row| {
+        self.catalog(text, &names, &mut |row| {
             let name = row.word(0).unwrap_or_default().to_owned();
             if row.number(1) == Some(1) {
                 whole.push(name.clone());
@@ -133,7 +125,7 @@ impl Database for Open {
                     WHERE l.\"unique\" AND NOT l.partial ORDER BY l.seq, i.seqno";
         let mut rows = Vec::new();
         // An index of an expression has no name there, and is none to us.
-        self.catalog(text, &[table, schema], |row| {
+        self.catalog(text, &names, &mut |row| {
             rows.push((row.word(0).unwrap_or_default().to_owned(), row.word(1).map(str::to_owned)));
         })?;
         let mut keys = Keys::default();
@@ -152,7 +144,9 @@ impl Database for Open {
         let quoted = |name: &str| super::statement::quoted(Dialect::Sqlite, name);
         let text = format!("SELECT count(*) FROM {}.{}", quoted(schema.unwrap_or("main"))?, quoted(table)?);
         let mut count = None;
-        self.catalog(&text, &[], |row| count = row.number(0).and_then(|count| u64::try_from(count).ok()))?;
+        self.catalog(&text, &[], &mut |row| {
+            count = row.number(0).and_then(|count| u64::try_from(count).ok());
+        })?;
         Ok(count)
     }
 
