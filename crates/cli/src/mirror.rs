@@ -6,6 +6,7 @@
 //!                '--> queue --> shadow --> new server          '----- shadow <-- queue
 //! ```
 
+mod chance;
 mod compare;
 mod follow;
 mod frames;
@@ -50,12 +51,16 @@ const EXAMPLES: usize = 10;
 /// are asked afterwards for the items that a command named. A new server that is slow or away holds nobody up: what does not
 /// fit into a queue of 65,536 commands is missed, and counted. A lookup that differs is asked for once more, half a second later, before it counts.
 ///
-/// Ends with Ctrl-C or after --for. The exit status is 0 if all replies were the same, 3 if any differs, and 1 if they could not be compared.
+/// A filter takes some keys for its own that nobody added, and two filters of other sizes, or that grew at other moments, mistake different ones. Such
+/// differences of BF commands are counted by themselves, as chance, as long as they are not more than the error rates of both filters explain and
+/// every key that was added is there on both sides.
+///
+/// Ends with Ctrl-C or after --for. The exit status is 0 if no replies differed but by chance, 3 if any did, and 1 if they could not be compared.
 #[derive(clap::Args)]
 #[command(
     after_help = "The password of the old server may also be in REDISCLI_AUTH. Certificates: rediss://host?ca=FILE&cert=FILE&key=FILE
-Bring the filters over first (umbel import), or begin with empty ones on both sides. Two kinds of filters mistake different keys for their own:
-of keys that nobody added before, some answers differ by chance (and so do filters of one kind that grew at another moment), unless the filter was imported.
+Bring the filters over first (umbel import), or begin with empty ones on both sides. A filter that was imported answers as the old one does, without chance.
+Error rates are asked for with BF.DEBUG; where a server does not tell, and for CF commands, whatever differs is different.
 Examples:
   umbel mirror --from redis://old:6379 --to redis://new:6380 --listen 127.0.0.1:6400
   umbel mirror --from redis://old:6379 --to redis://new:6380 --for 10m --json"
@@ -107,11 +112,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     worker.join().map_err(|_| "the comparison failed")?;
     show.end();
     ended?;
-    let Count { same, different } = shared.tally().all();
-    if same + different == 0 && shared.tally().missed > 0 {
+    let all = shared.tally().all();
+    if all.compared() == 0 && shared.tally().missed > 0 {
         return Err("nothing was compared".into());
     }
-    Ok(if different == 0 { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
+    Ok(if all.different == 0 { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
 }
 
 /// Works until a signal comes, the time is over, or it cannot go on.
@@ -206,6 +211,8 @@ impl<'a> Show<'a> {
         for difference in self.shared.take_news() {
             match self.is_json {
                 true => event(&difference.json()),
+                // There are many of these, and each by itself says nothing.
+                false if difference.is_chance => {}
                 false => self.bar.println(format!(
                     "different: {}: {} and {}",
                     difference.command, difference.old, difference.new
@@ -228,8 +235,8 @@ impl<'a> Show<'a> {
             }
             return;
         }
-        let Count { same, different } = tally.all();
-        let compared = grouped((same + different).into());
+        let all = tally.all();
+        let (compared, different) = (grouped(all.compared().into()), all.different);
         let missed = if tally.missed == 0 { String::new() } else { format!(", {} missed", tally.missed) };
         self.bar.set_message(format!("{compared} compared, {different} different{missed}"));
         self.bar.tick();
@@ -242,9 +249,7 @@ impl<'a> Show<'a> {
         if !self.is_json {
             return print(&tally, seconds);
         }
-        let by_command = tally.by_command.iter().map(|(command, Count { same, different })| {
-            (command.clone(), json!({ "compared": same + different, "same": same, "different": different }))
-        });
+        let by_command = tally.by_command().into_iter().map(|(command, count)| (command, count.json()));
         let mut told = tally.json();
         told["event"] = "summary".into();
         told["seconds"] = seconds.into();
@@ -256,12 +261,13 @@ impl<'a> Show<'a> {
 fn print(tally: &Tally, seconds: f64) {
     let number = |number: u64| grouped(number.into());
     let row = |(command, count): (&str, Count)| {
-        let Count { same, different } = count;
-        vec![command.to_owned(), number(same + different), number(same), number(different)]
+        let counts = [count.compared(), count.same, count.chance, count.different].map(number);
+        [command.to_owned()].into_iter().chain(counts).collect::<Vec<_>>()
     };
-    let all = tally.by_command.iter().map(|(command, count)| row((command, *count)));
+    let by_command = tally.by_command();
+    let all = by_command.iter().map(|(command, count)| row((command, *count)));
     let rows: Vec<_> = all.chain([row(("all", tally.all()))]).collect();
-    table(&["command", "compared", "same", "different"], &rows);
+    table(&["command", "compared", "same", "by chance", "different"], &rows);
     println!("in {seconds:.1} s");
     for (count, what) in [
         (tally.raced, "lookups differed at first and not when both were asked again"),
@@ -271,6 +277,12 @@ fn print(tally: &Tally, seconds: f64) {
         if count > 0 {
             println!("{} {what}", number(count));
         }
+    }
+    for (filter, keys) in tally.chance.improbable() {
+        println!(
+            "different: filter {filter}: {} keys, more than its error rate explains",
+            number(keys as u64)
+        );
     }
     for difference in tally.differences.iter().rev().take(EXAMPLES) {
         println!("different: {}: {} and {}", difference.command, difference.old, difference.new);

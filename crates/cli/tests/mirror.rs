@@ -69,7 +69,7 @@ impl Mirror {
     }
 
     /// The next event that is so.
-    fn until(&self, is_so: impl Fn(&Value) -> bool) -> Value {
+    fn until(&self, mut is_so: impl FnMut(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
             let event = self.events.recv_timeout(PATIENCE).expect("an event");
@@ -148,7 +148,11 @@ fn clients_get_the_old_servers_replies_and_the_new_one_learns_the_same() {
     let (status, summary) = mirror.end();
     assert_eq!((status, &summary["different"], &summary["missed"]), (0, &json!(0), &json!(0)), "{summary}");
     let commands = &summary["commands"];
-    assert_eq!(commands["BF.ADD"], json!({ "compared": 504, "same": 504, "different": 0 }), "{summary}");
+    assert_eq!(
+        commands["BF.ADD"],
+        json!({ "compared": 504, "same": 504, "chance": 0, "different": 0 }),
+        "{summary}"
+    );
     // What people type is passed on, and not compared.
     assert_eq!((&commands["BF.EXISTS"]["same"], &commands["BF.MEXISTS"]), (&json!(1), &Value::Null));
     assert_eq!(commands["BF.INFO"], Value::Null);
@@ -177,7 +181,68 @@ fn a_key_that_the_new_server_lacks_is_found() {
     assert_eq!((&event["command"], &event["new"]), (&json!("BF.ADD links lost-2"), &json!("1")));
     let (status, summary) = mirror.end();
     assert_eq!((status, &summary["compared"], &summary["different"]), (3, &json!(3), &json!(2)), "{summary}");
-    assert_eq!(summary["commands"]["BF.MEXISTS"], json!({ "compared": 1, "same": 1, "different": 0 }));
+    assert_eq!(
+        summary["commands"]["BF.MEXISTS"],
+        json!({ "compared": 1, "same": 1, "chance": 0, "different": 0 })
+    );
+}
+
+/// Filters of which each mistakes a few keys for its own, and not the same ones.
+#[test]
+fn what_differs_by_chance_is_told_from_what_is_lost() {
+    const KEYS: usize = 30_000;
+    let (old, new) = (Server::new(), Server::new());
+    // One grows again and again, the other never has to.
+    told(&old.redis_url(), "BF.RESERVE links 0.01 1000");
+    told(&new.redis_url(), "BF.RESERVE links 0.001 100000");
+    let mirror = Mirror::proxy(&old.redis_url(), &new.redis_url(), &[]);
+    let client = mirror.connect();
+    for first in (0..KEYS).step_by(100) {
+        let items: Vec<String> = (first..first + 100).map(|number| format!("key:{number}")).collect();
+        if first % 3 == 0 {
+            items.iter().for_each(|item| _ = line(&client, &format!("BF.ADD links {item}")));
+        } else {
+            line(&client, &format!("BF.MADD links {}", items.join(" ")));
+        }
+    }
+    for number in 0..1000 {
+        line(&client, &format!("BF.EXISTS links nothing:{number}"));
+    }
+    let mut seen = Vec::new();
+    mirror.until(|event| {
+        let adds = event["command"].as_str().and_then(|command| command.strip_prefix("BF.ADD links "));
+        if let Some(item) = adds {
+            assert_eq!(event["event"], "chance", "{event}");
+            let said = [&event["old"], &event["new"]].map(|said| said.as_str().unwrap().to_owned());
+            assert!(said == ["0", "1"] || said == ["1", "0"], "{event}");
+            seen.push(item.to_owned());
+        }
+        event["compared"] == 11_200
+    });
+    assert!(!seen.is_empty(), "no key was mistaken");
+    for item in &seen {
+        for server in [&old, &new] {
+            assert_eq!(told(&server.redis_url(), &format!("BF.EXISTS links {item}")), ":1", "{item}");
+        }
+    }
+    let (status, summary) = mirror.end();
+    assert_eq!((status, &summary["different"], &summary["missed"]), (0, &json!(0), &json!(0)), "{summary}");
+    assert!(summary["chance"].as_u64().unwrap() >= seen.len() as u64, "{summary}");
+    assert_eq!(summary["compared"], 11_200);
+
+    // Now keys that only one has, and far more than are mistaken.
+    let more: Vec<String> = (0..600).map(|number| format!("lost:{number}")).collect();
+    told(&old.redis_url(), &format!("BF.MADD links {}", more.join(" ")));
+    let mirror = Mirror::proxy(&old.redis_url(), &new.redis_url(), &[]);
+    let client = mirror.connect();
+    for item in more.iter().take(300) {
+        line(&client, &format!("BF.EXISTS links {item}"));
+    }
+    more.iter().skip(300).for_each(|item| _ = line(&client, &format!("BF.ADD links {item}")));
+    mirror.until_compared(600);
+    let (status, summary) = mirror.end();
+    assert_eq!((status, &summary["chance"]), (3, &json!(0)), "{summary}");
+    assert!(summary["different"].as_u64().unwrap() > 550, "{summary}");
 }
 
 #[test]
@@ -201,7 +266,10 @@ fn a_new_server_that_is_away_holds_nobody_up() {
             break;
         }
     }
-    assert_eq!(line(&client, "BF.EXISTS links 0"), ":1");
+    // One of them might be the old server's mistake, but not so many.
+    for number in 0..2000 {
+        assert_eq!(line(&client, &format!("BF.EXISTS links {number}")), ":1");
+    }
     mirror.until(|event| event["event"] == "different");
     let (status, summary) = mirror.end();
     assert_eq!(status, 3, "{summary}");

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value as Json, json};
 
+use super::chance::Chance;
 use crate::resp::{Value, shown};
 
 /// Differences that are remembered, to be shown.
@@ -76,7 +77,19 @@ pub(crate) fn agree(old: &Value, new: &Value) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) same: u64,
+    /// Differences that filters make by chance, and not more of them than their error rates say.
+    pub(crate) chance: u64,
     pub(crate) different: u64,
+}
+
+impl Count {
+    pub(crate) fn compared(&self) -> u64 {
+        self.same + self.chance + self.different
+    }
+
+    pub(crate) fn json(&self) -> Json {
+        json!({ "compared": self.compared(), "same": self.same, "chance": self.chance, "different": self.different })
+    }
 }
 
 /// Replies that differ.
@@ -85,16 +98,20 @@ pub(crate) struct Difference {
     pub(crate) command: String,
     pub(crate) old: String,
     pub(crate) new: String,
+    /// Whether it may be chance, as far as is known by now.
+    pub(crate) is_chance: bool,
 }
 
 impl Difference {
     pub(crate) fn of(words: &[Vec<u8>], old: &Value, new: &Value) -> Self {
         let words: Vec<String> = words.iter().map(|word| shown(word)).collect();
-        Self { command: cut(&words.join(" ")), old: cut(&text(old)), new: cut(&text(new)) }
+        let (command, old, new) = (cut(&words.join(" ")), cut(&text(old)), cut(&text(new)));
+        Self { command, old, new, is_chance: false }
     }
 
     pub(crate) fn json(&self) -> Json {
-        json!({ "event": "different", "command": self.command, "old": self.old, "new": self.new })
+        let event = if self.is_chance { "chance" } else { "different" };
+        json!({ "event": event, "command": self.command, "old": self.old, "new": self.new })
     }
 }
 
@@ -124,7 +141,9 @@ fn text(value: &Value) -> String {
 /// What came of all commands.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) by_command: BTreeMap<String, Count>,
+    by_command: BTreeMap<String, Count>,
+    /// What may be chance.
+    pub(crate) chance: Chance,
     /// The newest differences.
     pub(crate) differences: VecDeque<Difference>,
     /// Lookups that differed at first and not when both were asked again: something was under way.
@@ -150,22 +169,31 @@ impl Tally {
         self.differences.push_back(difference);
     }
 
+    /// What came of all commands, by name. What was taken for chance until too much of it came is different.
+    pub(crate) fn by_command(&self) -> BTreeMap<String, Count> {
+        let mut counts = self.by_command.clone();
+        for (command, count, is_chance) in self.chance.commands() {
+            let counted = counts.entry(command.to_owned()).or_default();
+            *(if is_chance { &mut counted.chance } else { &mut counted.different }) += count;
+        }
+        counts
+    }
+
     pub(crate) fn all(&self) -> Count {
-        let sum = |of: fn(&Count) -> u64| self.by_command.values().map(of).sum();
-        Count { same: sum(|count| count.same), different: sum(|count| count.different) }
+        self.by_command().values().fold(Count::default(), |sum, count| Count {
+            same: sum.same + count.same,
+            chance: sum.chance + count.chance,
+            different: sum.different + count.different,
+        })
     }
 
     /// For machines.
     pub(crate) fn json(&self) -> Json {
-        let Count { same, different } = self.all();
-        json!({
-            "compared": same + different,
-            "same": same,
-            "different": different,
-            "raced": self.raced,
-            "missed": self.missed,
-            "unchecked": self.unchecked,
-        })
+        let mut told = self.all().json();
+        told["raced"] = self.raced.into();
+        told["missed"] = self.missed.into();
+        told["unchecked"] = self.unchecked.into();
+        told
     }
 }
 
@@ -226,7 +254,7 @@ mod tests {
             tally.differs(&name(&words), difference);
         }
         assert_eq!((tally.differences.len(), tally.by_command.len()), (DIFFERENCES_MAX, COMMANDS_MAX + 1));
-        assert_eq!(tally.all(), Count { same: 0, different: 1000 });
+        assert_eq!(tally.all(), Count { same: 0, chance: 0, different: 1000 });
         assert_eq!(tally.differences.back().unwrap().new, "999");
     }
 }

@@ -1,12 +1,13 @@
 //! The new server: it is sent what the old one was, in the same order, and its replies are compared. Whatever becomes of it, nobody waits for
 //! it but the thread that does this.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::chance::{asked, rate};
 use super::compare::{Difference, Tally, agree, check, is_lookup, name};
 use super::follow::OWN_NAME;
 use crate::resp::{Address, Connection, Value};
@@ -23,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_millis(500);
 /// When lookups that differ are asked for once more: what was under way has come through by then.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Lookups that wait for that.
-const AGAIN_MAX: usize = 1024;
+/// Commands that wait for that.
+const AGAIN_MAX: usize = 8192;
 /// How often somebody looks whether it is the end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -41,6 +42,9 @@ impl Seen {
         self.words.iter().map(|word| word.len() as u64 + 32).sum()
     }
 }
+
+/// The error rates of the old filter and of the new one, as far as they say.
+type Rates = [Option<f64>; 2];
 
 /// What all parts of a mirror share.
 #[derive(Debug)]
@@ -68,12 +72,21 @@ impl Shared {
 
     fn differs(&self, words: &[Vec<u8>], old: &Value, new: &Value) {
         let difference = Difference::of(words, old, new);
+        self.tell(difference.clone());
+        self.tally().differs(&name(words), difference);
+    }
+
+    /// Replies that differ as those of two filters do now and then.
+    fn differs_perhaps(&self, words: &[Vec<u8>], old: &Value, new: &Value, rates: Rates) {
+        let is_chance = self.tally().chance.differs(words, old, new, rates);
+        self.tell(Difference { is_chance, ..Difference::of(words, old, new) });
+    }
+
+    fn tell(&self, difference: Difference) {
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         if news.len() < AGAIN_MAX {
-            news.push_back(difference.clone());
+            news.push_back(difference);
         }
-        drop(news);
-        self.tally().differs(&name(words), difference);
     }
 }
 
@@ -169,13 +182,26 @@ impl Side {
     }
 }
 
-/// A lookup that is to be asked for once more.
+/// What both are to be asked once more.
 #[derive(Debug)]
 struct Again {
     /// What it is counted as.
     words: Vec<Vec<u8>>,
     asked: Vec<Vec<u8>>,
+    /// What both said to an add: one that a key was there, the other that it was not. Now both have to have it.
+    said: Option<(Value, Value)>,
     at: Instant,
+}
+
+impl Again {
+    fn new(words: Vec<Vec<u8>>, asked: Vec<Vec<u8>>, said: Option<(Value, Value)>) -> Self {
+        Self { words, asked, said, at: Instant::now() + AGAIN_AFTER }
+    }
+}
+
+/// Whether a reply says of all items that they are there.
+fn has_all(reply: &Value) -> bool {
+    matches!(reply, Value::Array(values) if values.iter().all(|value| *value == Value::Integer(1)))
 }
 
 /// Whoever sends commands to the new server.
@@ -239,12 +265,22 @@ impl Shadow {
 
     fn compare(&mut self, words: Vec<Vec<u8>>, old: &Value, new: &Value) {
         let command = name(&words);
+        let mut tally = self.shared.tally();
+        let is_known = tally.chance.take(&words, old, new);
         if agree(old, new) {
-            self.shared.tally().count(&command, true);
-        } else if is_lookup(&command) && self.again.len() < AGAIN_MAX {
-            self.again.push_back(Again { asked: words.clone(), words, at: Instant::now() + AGAIN_AFTER });
-        } else {
-            self.shared.differs(&words, old, new);
+            return tally.count(&command, true);
+        }
+        drop(tally);
+        let has_room = self.again.len() < AGAIN_MAX;
+        match check(&words) {
+            Some(asked) if has_room && is_lookup(&command) => {
+                self.again.push_back(Again::new(words, asked, None))
+            }
+            Some(asked) if has_room && is_known => {
+                let said = Some((old.clone(), new.clone()));
+                self.again.push_back(Again::new(words, asked, said));
+            }
+            _ => self.shared.differs(&words, old, new),
         }
     }
 
@@ -265,10 +301,15 @@ impl Shadow {
             Err(why) => self.failed(known.len() as u64, why),
             Ok((old, new)) => {
                 for (((words, asked), old), new) in known.into_iter().zip(asked).zip(old).zip(new) {
+                    let mut tally = self.shared.tally();
+                    tally.chance.take(&asked, &old, &new);
                     if agree(&old, &new) {
-                        self.shared.tally().count(&name(&words), true);
-                    } else if self.again.len() < AGAIN_MAX {
-                        self.again.push_back(Again { words, asked, at: Instant::now() + AGAIN_AFTER });
+                        tally.count(&name(&words), true);
+                        continue;
+                    }
+                    drop(tally);
+                    if self.again.len() < AGAIN_MAX {
+                        self.again.push_back(Again::new(words, asked, None));
                     } else {
                         self.shared.differs(&words, &old, &new);
                     }
@@ -277,25 +318,51 @@ impl Shadow {
         }
     }
 
-    /// Asks both once more for what differed; from then on it does.
+    /// Asks both once more for what differed; from then on it does, or is chance.
     fn ask_again(&mut self, now: Instant) {
         let due = self.again.iter().take(BATCH_MAX).take_while(|again| again.at <= now).count();
         let due: Vec<Again> = self.again.drain(..due).collect();
         let asked: Vec<_> = due.iter().map(|again| again.asked.clone()).collect();
-        match self.old.ask(&asked).and_then(|old| Ok((old, self.new.ask(&asked)?))) {
-            Err(why) => self.failed(due.len() as u64, why),
-            Ok((old, new)) => {
-                for ((again, old), new) in due.into_iter().zip(old).zip(new) {
-                    if agree(&old, &new) {
-                        let mut tally = self.shared.tally();
-                        tally.raced += 1;
-                        tally.count(&name(&again.words), true);
-                    } else {
-                        self.shared.differs(&again.words, &old, &new);
-                    }
+        let (old, new) = match self.old.ask(&asked).and_then(|old| Ok((old, self.new.ask(&asked)?))) {
+            Err(why) => return self.failed(due.len() as u64, why),
+            Ok(both) => both,
+        };
+        let mut rates = HashMap::new();
+        for ((again, old), new) in due.into_iter().zip(old).zip(new) {
+            let Again { words, said, .. } = again;
+            match said {
+                // One of them took the key for its own before it was.
+                Some((first_old, first_new)) if has_all(&old) && has_all(&new) => {
+                    let rates = self.rates(&words, &mut rates);
+                    self.shared.differs_perhaps(&words, &first_old, &first_new, rates);
                 }
+                Some((first_old, first_new)) => self.shared.differs(&words, &first_old, &first_new),
+                None if agree(&old, &new) => {
+                    let mut tally = self.shared.tally();
+                    tally.raced += 1;
+                    tally.count(&name(&words), true);
+                }
+                None if is_lookup(&name(&words)) && self.shared.tally().chance.take(&words, &old, &new) => {
+                    let rates = self.rates(&words, &mut rates);
+                    self.shared.differs_perhaps(&words, &old, &new, rates);
+                }
+                // What was added is there, whatever else may be by chance.
+                None => self.shared.differs(&words, &old, &new),
             }
         }
+    }
+
+    /// The error rates of a command's filter, asked for once and then known.
+    fn rates(&mut self, words: &[Vec<u8>], known: &mut HashMap<Vec<u8>, Rates>) -> Rates {
+        let Some((filter, _)) = asked(words) else { return [None, None] };
+        if let Some(rates) = known.get(filter) {
+            return *rates;
+        }
+        let request = [vec![b"BF.DEBUG".to_vec(), filter.to_vec()]];
+        let rates = [&mut self.old, &mut self.new]
+            .map(|side| side.ask(&request).ok().and_then(|mut told| rate(told.pop()?)));
+        known.insert(filter.to_vec(), rates);
+        rates
     }
 
     /// Nothing came of some commands.
