@@ -20,7 +20,7 @@ const NEEDS: [Need; 7] = [
 
 /// The tests of adapters and of sources of keys, and those of the server on engines.
 const ADAPTERS: &str =
-    "--test blobs --test databases --test engines --test logs --test probes --test registries";
+    "--test blobs --test changes --test databases --test engines --test logs --test probes --test registries";
 const SERVER: &str = "--test planes --test guarded --test cluster --test domains";
 
 /// What a line of a test that passed begins with; `crates/adapters/tests/common` prints it.

@@ -15,8 +15,14 @@
 //! Whoever dies between two of these steps, or within one, leaves rows behind. The next one finds them, with their number, and takes
 //! the same steps again.
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod claim;
 mod drain;
 mod filters;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -25,9 +31,19 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 use umbel_core::entry::Request;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use umbel_core::random::Random;
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use crate::Error;
 use crate::Result;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use crate::limits::KEY_BYTES_MAX;
 pub use drain::Drain;
+#[cfg(feature = "mysql")]
+pub use mysql::{MysqlOutbox, MysqlTable};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOutbox, PostgresTable};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOutbox, Table};
 
@@ -130,6 +146,29 @@ pub trait Counting: Debug + Send + Sync + 'static {
 
     /// What was done before survives whatever happens now.
     async fn sync(&self) -> Result<()>;
+}
+
+/// A name of a table or column that a database takes.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+fn checked_name(name: &str) -> Result<&str> {
+    if name.is_empty() || name.contains('\0') {
+        return Err(Error::Invalid(format!("{name:?} is no name of a table or column")));
+    }
+    Ok(name)
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::Invalid(format!("a key of {} bytes; at most {KEY_BYTES_MAX}", key.len())));
+    }
+    Ok(())
+}
+
+/// Whose batches those of a new outbox are. Numbers of databases have a sign, and session 0 is nobody. The one behind it is ours, too.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+fn session(random: &dyn Random) -> i64 {
+    (random.next() >> 2).max(1) as i64 * 2
 }
 
 #[cfg(test)]

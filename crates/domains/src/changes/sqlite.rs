@@ -9,8 +9,8 @@ use rusqlite::types::{Value as Stored, ValueRef};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params_from_iter};
 use umbel_core::random::Random;
 
-use super::{Batch, Change, Effect, Outbox};
-use crate::limits::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, KEY_BYTES_MAX};
+use super::claim::{self, Statements};
+use super::{Batch, Effect, Outbox, check_key, checked_name, session};
 use crate::source::Value;
 use crate::{Error, Result};
 
@@ -59,9 +59,7 @@ impl SqliteOutbox {
         connection.busy_timeout(BUSY)?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         transaction.execute_batch(TABLES)?;
-        // Numbers of SQLite have a sign, and session 0 is nobody. The one behind it is ours, too.
-        let session = (random.next() >> 2).max(1) as i64 * 2;
-        transaction.execute("INSERT OR IGNORE INTO umbel_drain VALUES (1, ?1, 0)", [session])?;
+        transaction.execute("INSERT OR IGNORE INTO umbel_drain VALUES (1, ?1, 0)", [session(random)])?;
         transaction.commit()?;
         Ok(Self { connection: Mutex::new(connection) })
     }
@@ -81,77 +79,44 @@ impl SqliteOutbox {
 
     /// How many changes the filter was not told yet, or is being told.
     pub fn waiting(&self) -> Result<u64> {
-        let count: i64 =
-            self.connection().query_row("SELECT count(*) FROM umbel_outbox", [], |row| row.get(0))?;
-        Ok(count.unsigned_abs())
+        claim::waiting(&mut &*self.connection())
+    }
+}
+
+/// A connection, or a transaction of it.
+impl Statements for &Connection {
+    /// A transaction that writes is alone anyway.
+    const LOCKING: &'static str = "";
+
+    fn run(&mut self, text: &str, numbers: &[i64]) -> Result<()> {
+        self.execute(text, params_from_iter(numbers))?;
+        Ok(())
+    }
+
+    fn numbers(&mut self, text: &str, numbers: &[i64]) -> Result<Vec<(i64, i64)>> {
+        let mut statement = self.prepare(text)?;
+        let rows = statement.query_map(params_from_iter(numbers), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    fn bytes(&mut self, text: &str, numbers: &[i64]) -> Result<Vec<(i64, Vec<u8>)>> {
+        let mut statement = self.prepare(text)?;
+        let rows = statement.query_map(params_from_iter(numbers), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 }
 
 impl Outbox for SqliteOutbox {
     fn claim(&self) -> Result<Option<Batch>> {
-        // Whoever looks often must not keep others from writing.
-        let is_any = "SELECT EXISTS (SELECT 1 FROM umbel_outbox)";
-        if !self.connection().query_row(is_any, [], |row| row.get::<_, bool>(0))? {
+        if (&*self.connection()).numbers(claim::ANY, &[])?.is_empty() {
             return Ok(None);
         }
-        self.change(|transaction| {
-            let drain = "SELECT session, batch FROM umbel_drain";
-            let (session, mut number): (i64, i64) =
-                transaction.query_row(drain, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            let mut changes = claimed(transaction, number)?;
-            if changes.is_empty() {
-                let Some(last) = last_of_next(transaction)? else { return Ok(None) };
-                number += 1;
-                let claim = "UPDATE umbel_outbox SET batch = ?1 WHERE batch IS NULL AND number <= ?2";
-                transaction.execute(claim, [number, last])?;
-                transaction.execute("UPDATE umbel_drain SET batch = ?1", [number])?;
-                changes = claimed(transaction, number)?;
-            }
-            let (session, number) = (session.unsigned_abs(), number.unsigned_abs());
-            Ok(Some(Batch { session, number, changes }))
-        })
+        self.change(|transaction| claim::claim(&mut &**transaction))
     }
 
     fn finish(&self, number: u64) -> Result<()> {
-        let number =
-            i64::try_from(number).map_err(|_| Error::Invalid(format!("there is no batch {number}")))?;
-        self.connection().execute("DELETE FROM umbel_outbox WHERE batch = ?1", [number])?;
-        Ok(())
+        claim::finish(&mut &*self.connection(), number)
     }
-}
-
-/// The changes of a batch.
-fn claimed(transaction: &Transaction<'_>, number: i64) -> Result<Vec<Change>> {
-    let text = "SELECT effect, key FROM umbel_outbox WHERE batch = ?1 ORDER BY number";
-    let mut statement = transaction.prepare(text)?;
-    let mut rows = statement.query([number])?;
-    let mut changes = Vec::new();
-    while let Some(row) = rows.next()? {
-        let effect = match row.get::<_, i64>(0)? {
-            1 => Effect::Added,
-            0 => Effect::Changed,
-            -1 => Effect::Erased,
-            other => return Err(Error::Corrupt(format!("the outbox has the effect {other}"))),
-        };
-        changes.push(Change { key: row.get(1)?, effect });
-    }
-    Ok(changes)
-}
-
-/// The last change of the next batch, whose keys are neither too many nor too long together.
-fn last_of_next(transaction: &Transaction<'_>) -> Result<Option<i64>> {
-    let text = "SELECT number, length(key) FROM umbel_outbox WHERE batch IS NULL ORDER BY number LIMIT ?1";
-    let mut statement = transaction.prepare(text)?;
-    let mut rows = statement.query([BATCH_CHANGES_MAX as i64])?;
-    let (mut last, mut bytes) = (None, 0);
-    while let Some(row) = rows.next()? {
-        last = Some(row.get(0)?);
-        bytes += usize::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
-        if bytes >= BATCH_BYTES_MAX {
-            break;
-        }
-    }
-    Ok(last)
 }
 
 /// A table of records, each with a key that no other one has.
@@ -162,10 +127,7 @@ pub struct Table {
 }
 
 fn quoted(name: &str) -> Result<String> {
-    if name.is_empty() || name.contains('\0') {
-        return Err(Error::Invalid(format!("{name:?} is no name of a table or column")));
-    }
-    Ok(format!("\"{}\"", name.replace('"', "\"\"")))
+    Ok(format!("\"{}\"", checked_name(name)?.replace('"', "\"\"")))
 }
 
 fn stored(value: &Value) -> Result<Stored> {
@@ -232,9 +194,7 @@ impl Table {
 }
 
 fn key_value(key: &[u8]) -> Result<Stored> {
-    if key.len() > KEY_BYTES_MAX {
-        return Err(Error::Invalid(format!("a key of {} bytes; at most {KEY_BYTES_MAX}", key.len())));
-    }
+    check_key(key)?;
     Ok(match std::str::from_utf8(key) {
         Ok(text) => Stored::Text(text.to_owned()),
         Err(_) => Stored::Blob(key.to_vec()),

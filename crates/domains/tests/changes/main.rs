@@ -1,12 +1,18 @@
 //! Records that come and go, and a filter that ends up exactly right: with many threads, and with a drain that dies at every step.
+//! The same in every database; those that are servers have to be started: `cargo xtask planes`.
 #![cfg(feature = "sqlite")]
 
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+#[path = "../../../adapters/tests/common/mod.rs"]
+mod common;
+mod databases;
+
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use databases::{Database, Sqlite, User};
 use tokio::sync::Notify;
 use umbel_core::clock::ManualClock;
 use umbel_core::definition::Growth;
@@ -15,74 +21,32 @@ use umbel_core::entry::Request;
 use umbel_core::log::MemoryLog;
 use umbel_core::random::{Random, SeededRandom};
 use umbel_domains::changes::{Batch, Counting, Drain, Effect, Outbox, SqliteOutbox, Table};
-use umbel_domains::{EngineFilter, Error, Hot, HotSettings, Result, Value};
+use umbel_domains::{EngineFilter, Error, Hot, HotSettings, Result};
 use umbel_filter::{Family, Hasher, Spec};
 
 struct World {
-    path: PathBuf,
+    database: Box<dyn Database>,
     log: Arc<MemoryLog>,
     blobs: Arc<object_store::memory::InMemory>,
-    table: Table,
 }
 
 impl World {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("umbel-changes-{name}-{}.db", std::process::id()));
-        let world = Self {
-            path,
-            log: Arc::new(MemoryLog::new(2)),
-            blobs: Arc::default(),
-            table: Table::new("records", "number").unwrap(),
-        };
-        world.remove_files();
-        let connection = rusqlite::Connection::open(&world.path).unwrap();
-        connection.pragma_update(None, "journal_mode", "wal").unwrap();
-        connection.execute_batch("CREATE TABLE records (number TEXT PRIMARY KEY, title TEXT)").unwrap();
-        world
+    fn new(database: impl Database) -> Self {
+        Self { database: Box::new(database), log: Arc::new(MemoryLog::new(2)), blobs: Arc::default() }
     }
 
-    fn remove_files(&self) {
-        for end in ["", "-wal", "-shm"] {
-            let _ = std::fs::remove_file(format!("{}{end}", self.path.display()));
-        }
+    fn user(&self) -> Arc<dyn User> {
+        self.database.user()
     }
 
-    fn connection(&self) -> rusqlite::Connection {
-        let connection = rusqlite::Connection::open(&self.path).unwrap();
-        connection.pragma_update(None, "synchronous", "off").unwrap();
-        connection
-    }
-
-    fn outbox(&self) -> Arc<SqliteOutbox> {
-        Arc::new(SqliteOutbox::of(self.connection(), &SeededRandom::new(7)).unwrap())
+    fn rows(&self) -> BTreeSet<String> {
+        self.database.rows()
     }
 
     async fn engine(&self) -> Arc<Engine> {
         let builder = Engine::builder(Settings { slots: 4, ..Settings::default() });
         let builder = builder.with_log(Arc::clone(&self.log) as _).with_blobs(Arc::clone(&self.blobs) as _);
         Arc::new(builder.open().await.unwrap())
-    }
-
-    fn put(&self, outbox: &SqliteOutbox, key: &str) -> Effect {
-        let title = Value::Text(format!("the title of {key}"));
-        outbox.change(|transaction| self.table.put(transaction, key.as_bytes(), &[("title", title)])).unwrap()
-    }
-
-    fn erase(&self, outbox: &SqliteOutbox, key: &str) -> bool {
-        outbox.change(|transaction| self.table.erase(transaction, key.as_bytes())).unwrap()
-    }
-
-    fn rows(&self) -> BTreeSet<String> {
-        let connection = self.connection();
-        let mut statement = connection.prepare("SELECT number FROM records").unwrap();
-        let rows = statement.query_map([], |row| row.get(0)).unwrap();
-        rows.map(|row| row.unwrap()).collect()
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.remove_files();
     }
 }
 
@@ -104,39 +68,40 @@ async fn counts(engine: &Engine, keys: &[String]) -> Vec<u64> {
 
 #[tokio::test]
 async fn the_filter_follows_the_records() {
-    let world = World::new("follows");
-    let (engine, outbox) = (world.engine().await, world.outbox());
+    follows(Sqlite::new("follows")).await;
+}
+
+async fn follows(database: impl Database) {
+    let world = World::new(database);
+    let (engine, outbox) = (world.engine().await, world.user());
     create(&engine, "records", Sharding::Whole).await;
     let hasher = Hasher::new(Family::Murmur3, None).unwrap();
     let hot = Arc::new(Hot::new(HotSettings::default(), hasher, Arc::new(ManualClock::default())));
     let drain = Drain::new(Arc::clone(&outbox) as _, filter(&engine)).forgetting(hot);
     assert_eq!(
-        (world.put(&outbox, "a"), world.put(&outbox, "a"), world.put(&outbox, "b")),
+        (outbox.put("a"), outbox.put("a"), outbox.put("b")),
         (Effect::Added, Effect::Changed, Effect::Added)
     );
-    assert!(world.erase(&outbox, "b") && !world.erase(&outbox, "b"));
-    assert_eq!(outbox.waiting().unwrap(), 4);
+    assert!(outbox.erase("b") && !outbox.erase("b"));
+    assert_eq!(outbox.waiting(), 4);
     assert_eq!(drain.run().await.unwrap(), 4);
-    assert_eq!((outbox.waiting().unwrap(), drain.run().await.unwrap()), (0, 0));
+    assert_eq!((outbox.waiting(), drain.run().await.unwrap()), (0, 0));
     let keys = ["a", "b", "c"].map(str::to_owned);
     assert_eq!(counts(&engine, &keys).await, [1, 0, 0]);
     // What is rolled back never was.
-    let failed: Result<()> = outbox.change(|transaction| {
-        world.table.put(transaction, b"c", &[])?;
-        Err(Error::Invalid("never mind".into()))
-    });
-    assert!(failed.is_err() && world.put(&outbox, "c") == Effect::Added);
+    outbox.put_in_vain("c");
+    assert_eq!(outbox.put("c"), Effect::Added);
     // Somebody has loaded the table meanwhile, and so the filter holds keys twice, or although they are gone.
     let handle = engine.filter("records").unwrap();
     let again: Vec<_> = keys.iter().map(|key| handle.hasher().fingerprint(key.as_bytes())).collect();
     engine.add(&handle, &again).await.unwrap();
-    assert!(world.erase(&outbox, "a") && world.put(&outbox, "b") == Effect::Added);
+    assert!(outbox.erase("a") && outbox.put("b") == Effect::Added);
     drain.run().await.unwrap();
     assert_eq!(counts(&engine, &keys).await, [0, 1, 1]);
     assert_eq!(handle.contains(again[1]), Answer::Maybe);
     // A database that was restored from a copy counts its batches anew.
-    world.connection().execute("UPDATE umbel_drain SET batch = 0", []).unwrap();
-    assert!(world.erase(&outbox, "b") && world.put(&outbox, "a") == Effect::Added);
+    world.database.run("UPDATE umbel_drain SET batch = 0");
+    assert!(outbox.erase("b") && outbox.put("a") == Effect::Added);
     drain.run().await.unwrap();
     assert_eq!(counts(&engine, &keys).await, [1, 0, 1]);
     let bloom = EngineFilter::new(Arc::clone(&engine), "bloom");
@@ -147,8 +112,8 @@ async fn the_filter_follows_the_records() {
 
 #[test]
 fn keys_are_noted_as_the_table_has_them() {
-    let world = World::new("noted");
-    let connection = world.connection();
+    let database = Sqlite::new("noted");
+    let connection = database.connection();
     connection
         .execute_batch(
             "CREATE TABLE numbers (number INTEGER PRIMARY KEY); CREATE TABLE raw (key BLOB UNIQUE)",
@@ -208,7 +173,7 @@ impl Bomb {
 #[derive(Debug)]
 struct Mined<T>(T, Arc<Bomb>);
 
-impl Outbox for Mined<Arc<SqliteOutbox>> {
+impl Outbox for Mined<Arc<dyn User>> {
     fn claim(&self) -> Result<Option<Batch>> {
         self.1.pass_or_fail()?;
         let claimed = self.0.claim()?;
@@ -256,24 +221,28 @@ impl Counting for Mined<Arc<EngineFilter>> {
 
 #[tokio::test]
 async fn a_drain_that_dies_at_any_step_loses_nothing_and_does_nothing_twice() {
+    dies(Sqlite::new).await;
+}
+
+async fn dies<D: Database>(new: impl Fn(&str) -> D) {
     for (sharding, restarts) in
         [(Sharding::Whole, false), (Sharding::Everywhere, false), (Sharding::Everywhere, true)]
     {
         let mut deaths = 0;
         loop {
-            let world = World::new(&format!("dies-{sharding:?}-{restarts}-{deaths}"));
-            let (mut engine, outbox) = (world.engine().await, world.outbox());
+            let world = World::new(new(&format!("dies-{sharding:?}-{restarts}-{deaths}")));
+            let (mut engine, outbox) = (world.engine().await, world.user());
             create(&engine, "records", sharding).await;
             for key in ["a", "b", "x", "y"] {
-                world.put(&outbox, key);
+                outbox.put(key);
             }
             Drain::new(Arc::clone(&outbox) as _, filter(&engine)).run().await.unwrap();
-            world.erase(&outbox, "a");
-            world.put(&outbox, "b");
-            world.put(&outbox, "c");
-            world.put(&outbox, "d");
-            world.erase(&outbox, "d");
-            world.erase(&outbox, "x");
+            outbox.erase("a");
+            outbox.put("b");
+            outbox.put("c");
+            outbox.put("d");
+            outbox.erase("d");
+            outbox.erase("x");
             let bomb = Arc::new(Bomb { at: deaths, ..Bomb::default() });
             let mined = Arc::new(Mined(filter(&engine), Arc::clone(&bomb)));
             let drain = Drain::new(Arc::new(Mined(Arc::clone(&outbox), Arc::clone(&bomb))), mined);
@@ -284,20 +253,20 @@ async fn a_drain_that_dies_at_any_step_loses_nothing_and_does_nothing_twice() {
             drop(drain);
             // Life goes on before another drain comes: what was about to be removed is there again, and the other way round.
             if deaths % 2 == 1 {
-                world.put(&outbox, "a");
-                world.erase(&outbox, "c");
+                outbox.put("a");
+                outbox.erase("c");
             }
             if restarts {
                 drop(engine);
                 engine = world.engine().await;
             }
-            Drain::new(world.outbox(), filter(&engine)).run().await.unwrap();
+            Drain::new(world.user(), filter(&engine)).run().await.unwrap();
             let keys = ["a", "b", "c", "d", "x", "y"].map(str::to_owned);
             let rows = world.rows();
             let expected: Vec<u64> = keys.iter().map(|key| u64::from(rows.contains(key))).collect();
             assert_eq!(counts(&engine, &keys).await, expected, "death {deaths}, {sharding:?}, {restarts}");
             let handle = engine.filter("records").unwrap();
-            assert_eq!((handle.held(), outbox.waiting().unwrap()), (rows.len() as u64, 0), "death {deaths}");
+            assert_eq!((handle.held(), outbox.waiting()), (rows.len() as u64, 0), "death {deaths}");
             if !bomb.has_exploded.load(Ordering::SeqCst) {
                 break;
             }
@@ -310,30 +279,34 @@ async fn a_drain_that_dies_at_any_step_loses_nothing_and_does_nothing_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_threads_on_colliding_keys_end_exact() {
+    threads(Sqlite::new).await;
+}
+
+async fn threads<D: Database>(new: impl Fn(&str) -> D) {
     const THREADS: u64 = 8;
     const CHANGES: usize = 250;
     for sharding in [Sharding::Whole, Sharding::Everywhere] {
-        let world = Arc::new(World::new(&format!("threads-{sharding:?}")));
+        let world = Arc::new(World::new(new(&format!("threads-{sharding:?}"))));
         let engine = world.engine().await;
         create(&engine, "records", sharding).await;
-        let drain = Drain::new(world.outbox(), filter(&engine));
+        let drain = Drain::new(world.user(), filter(&engine));
         let keys: Vec<String> = (0..48).map(|number| format!("record {number}")).collect();
         let writers: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let (world, keys) = (Arc::clone(&world), keys.clone());
                 std::thread::spawn(move || {
-                    let (outbox, random) = (world.outbox(), SeededRandom::new(thread));
+                    let (outbox, random) = (world.user(), SeededRandom::new(thread));
                     let [mut added, mut changed, mut erased] = [0_u64; 3];
                     for _ in 0..CHANGES {
                         let number = random.next();
                         let key = &keys[(number >> 8) as usize % keys.len()];
                         if number % 2 == 0 {
-                            match world.put(&outbox, key) {
+                            match outbox.put(key) {
                                 Effect::Added => added += 1,
                                 _ => changed += 1,
                             }
                         } else {
-                            erased += u64::from(world.erase(&outbox, key));
+                            erased += u64::from(outbox.erase(key));
                         }
                     }
                     [added, changed, erased]
