@@ -12,9 +12,10 @@ use umbel_core::clock::SystemClock;
 use umbel_core::engine::Engine;
 use umbel_core::random::SystemRandom;
 use umbel_core::registry::Registry;
+use umbel_core::url::Url;
 use umbel_domains::service::{self, CatalogSettings, Follow, Means, Neighbour, Service, Settings};
 use umbel_domains::source::{Relation, SqlRecords, Wanted, WebRecords};
-use umbel_domains::{Error, Fetched, HotSettings, Result, Source};
+use umbel_domains::{Error, Fetched, HotSettings, Result, SharedAnswers, Source};
 use umbel_server::config::{CatalogConfig, Config, DomainConfig, Find, Following, SourceConfig};
 use umbel_server::lookup::{Found, Hottest, Lookups, Origin, Question, Record, Standing, Step, Value};
 
@@ -58,7 +59,7 @@ impl Domains {
         registry: Option<Arc<dyn Registry>>,
         runtime: &Handle,
     ) -> Result<Self> {
-        let settings = settings(config)?;
+        let settings = settings(config, runtime)?;
         let means = Means {
             engine: Arc::clone(engine),
             registry,
@@ -92,7 +93,7 @@ impl Domains {
     }
 }
 
-fn settings(config: &Config) -> Result<Settings> {
+fn settings(config: &Config, runtime: &Handle) -> Result<Settings> {
     let address = match config.domain_registry {
         Some(_) => config.domain_advertised().map_err(|error| Error::Invalid(error.to_string()))?,
         None => String::new(),
@@ -100,14 +101,16 @@ fn settings(config: &Config) -> Result<Settings> {
     Ok(Settings {
         name: config.domain.clone(),
         address,
-        catalogs: config.catalogs.iter().map(catalog).collect::<Result<_>>()?,
+        catalogs: config.catalogs.iter().map(|config| catalog(config, runtime)).collect::<Result<_>>()?,
         neighbours: config.domains.iter().map(neighbour).collect::<Result<_>>()?,
         lease: config.domain_lease,
     })
 }
 
-fn catalog(config: &CatalogConfig) -> Result<CatalogSettings> {
-    let named = |error: Error| Error::Invalid(format!("catalogs.{}.source: {error}", config.name));
+fn catalog(config: &CatalogConfig, runtime: &Handle) -> Result<CatalogSettings> {
+    let named =
+        |setting: &str, error: Error| Error::Invalid(format!("catalogs.{}.{setting}: {error}", config.name));
+    let shared = config.kept_at.as_ref().map(|url| shared(url, runtime)).transpose();
     Ok(CatalogSettings {
         name: config.name.clone(),
         filter: config.filter.clone(),
@@ -119,8 +122,19 @@ fn catalog(config: &CatalogConfig) -> Result<CatalogSettings> {
             found_for: config.kept_for,
             absent_for: config.absent_for,
         },
-        source: config.source.as_ref().map(source).transpose().map_err(named)?,
+        shared: shared.map_err(|error| named("kept_at", error))?,
+        source: config.source.as_ref().map(source).transpose().map_err(|error| named("source", error))?,
     })
+}
+
+#[cfg(feature = "redis")]
+fn shared(url: &Url, runtime: &Handle) -> Result<Arc<dyn SharedAnswers>> {
+    Ok(Arc::new(umbel_domains::RedisAnswers::open(url, runtime)?))
+}
+
+#[cfg(not(feature = "redis"))]
+fn shared(url: &Url, _: &Handle) -> Result<Arc<dyn SharedAnswers>> {
+    Err(Error::Invalid(format!("{url}: this build lacks Redis; rebuild with --features redis")))
 }
 
 fn follow(strategy: Following, interval: Duration) -> Follow {

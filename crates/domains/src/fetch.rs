@@ -99,7 +99,7 @@ impl Catalog {
         let (began, within) = (Instant::now(), within.min(DEADLINE_MAX));
         let answers = look_in(domains, &[key]);
         let mut attempt = Attempt { key, began, domains, answers, fetched: Fetched::default() };
-        let ticket = match hot {
+        let mut ticket = match hot {
             Some(hot) => match hot.get(key) {
                 Ok(entry) if attempt.agrees_with(&entry) => return attempt.finish_with(&entry),
                 Ok(_) => Some(hot.forget(key)),
@@ -107,6 +107,14 @@ impl Catalog {
             },
             None => None,
         };
+        // What filters alone know needs nobody else.
+        if let Some((hot, ticket)) = hot.zip(ticket.as_mut()).filter(|_| !attempt.answers.is_absent(0))
+            && let Some(entry) = hot.get_shared(ticket, key).await
+            && attempt.agrees_with(&entry)
+        {
+            hot.adopt(*ticket, &entry);
+            return attempt.finish_with(&entry);
+        }
         attempt.fetched.looked = began.elapsed();
         // A local source that hangs must leave time for the others.
         let local_share = if domains.len() > 1 { within / 2 } else { within };

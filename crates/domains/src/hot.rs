@@ -2,6 +2,15 @@
 //!
 //! A kept answer ends when its time is over, when somebody says that the key was changed, or when a filter says something else than it
 //! did: whoever asks looks at the filters first, which costs next to nothing.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `hot/shared.rs` | answers that several servers keep together: how they are written, and when they are believed |
+//! | `hot/redis.rs` | in Redis |
+
+#[cfg(feature = "redis")]
+mod redis;
+mod shared;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +19,7 @@ use std::time::Duration;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use tokio::runtime::Handle;
 use umbel_core::clock::Clock;
 use umbel_core::engine::Answer;
 use umbel_filter::{Fingerprint, Hasher};
@@ -18,6 +28,10 @@ use crate::answers::Origin;
 use crate::fetch::Fetched;
 use crate::limits::KEY_BYTES_MAX;
 use crate::source::Record;
+#[cfg(feature = "redis")]
+pub use redis::RedisAnswers;
+pub use shared::SharedAnswers;
+use shared::{Shared, Written};
 
 /// What a kept answer takes besides its key and its record.
 const ENTRY_BYTES: usize = 256;
@@ -51,6 +65,10 @@ pub struct Hot {
     kept: Cache<Fingerprint, Arc<Kept>, Weigh>,
     /// How often keys were changed.
     changes: Box<[AtomicU64]>,
+    /// When they were last, in microseconds; 0 if never.
+    changed: Box<[AtomicU64]>,
+    /// What others keep, too.
+    shared: Option<Shared>,
 }
 
 impl fmt::Debug for Hot {
@@ -102,6 +120,8 @@ impl Entry {
 pub(crate) struct Ticket {
     fingerprint: Fingerprint,
     changes: u64,
+    /// The time of those who share answers, before anything is fetched; none if they are away.
+    time: Option<Duration>,
 }
 
 impl Hot {
@@ -110,8 +130,16 @@ impl Hot {
         let items =
             usize::try_from(settings.bytes_max / TYPICAL_BYTES).unwrap_or(usize::MAX).clamp(16, 1 << 24);
         let kept = Cache::with_weighter(items, settings.bytes_max, Weigh);
-        let changes = (0..STRIPES).map(|_| AtomicU64::new(0)).collect();
-        Self { settings, clock, hasher, kept, changes }
+        let [changes, changed] = [(); 2].map(|()| (0..STRIPES).map(|_| AtomicU64::new(0)).collect());
+        Self { settings, clock, hasher, kept, changes, changed, shared: None }
+    }
+
+    /// Answers of a catalog are kept together with others, too, who have the same filters and hash alike. The store is asked for what this
+    /// process does not have, and never waited for.
+    #[must_use]
+    pub fn sharing(self, store: Arc<dyn SharedAnswers>, catalog: &str, runtime: Handle) -> Self {
+        let shared = Shared::new(store, catalog, runtime, Arc::clone(&self.clock));
+        Self { shared: Some(shared), ..self }
     }
 
     /// How many answers are kept, some of them perhaps for too long.
@@ -146,6 +174,8 @@ impl Hot {
 
     /// Forgets everything.
     pub fn forget_all(&self) {
+        let now = self.micros();
+        self.changed.iter().for_each(|changed| changed.store(now, Ordering::SeqCst));
         self.changes.iter().for_each(|changes| _ = changes.fetch_add(1, Ordering::SeqCst));
         self.kept.clear();
     }
@@ -155,14 +185,27 @@ impl Hot {
     }
 
     fn forget_one(&self, fingerprint: Fingerprint) -> Ticket {
+        self.changed[stripe(fingerprint)].store(self.micros(), Ordering::SeqCst);
         // In this order: whoever is about to keep an old answer sees the number, or is seen here.
         let changes = self.changes_of(fingerprint).fetch_add(1, Ordering::SeqCst) + 1;
         self.kept.remove(&fingerprint);
-        Ticket { fingerprint, changes }
+        if let Some(shared) = &self.shared {
+            shared.remove(fingerprint);
+        }
+        Ticket { fingerprint, changes, time: None }
     }
 
     fn changes_of(&self, fingerprint: Fingerprint) -> &AtomicU64 {
-        &self.changes[fingerprint.second as usize % STRIPES]
+        &self.changes[stripe(fingerprint)]
+    }
+
+    fn micros(&self) -> u64 {
+        (self.clock.now().as_micros() as u64).max(1)
+    }
+
+    /// How long an answer is good.
+    fn good_for(&self, has_record: bool) -> Duration {
+        if has_record { self.settings.found_for } else { self.settings.absent_for }
     }
 
     /// What is kept of a key, or what it takes to keep it.
@@ -170,13 +213,56 @@ impl Hot {
         let fingerprint = self.hasher.fingerprint(key);
         let changes = self.changes_of(fingerprint).load(Ordering::SeqCst);
         let kept = self.kept.get(&fingerprint).filter(|kept| *kept.key == *key);
-        let kept = kept.ok_or(Ticket { fingerprint, changes })?;
+        let kept = kept.ok_or(Ticket { fingerprint, changes, time: None })?;
         let age = self.clock.now().saturating_sub(kept.since);
-        let most = if kept.record.is_some() { self.settings.found_for } else { self.settings.absent_for };
-        if age >= most {
-            return Err(Ticket { fingerprint, changes });
+        if age >= self.good_for(kept.record.is_some()) {
+            return Err(Ticket { fingerprint, changes, time: None });
         }
         Ok(Entry { record: kept.record.clone(), age, kept })
+    }
+
+    /// What others have kept of a key, if it is still good. Whoever believes it may keep it: [`Hot::adopt`].
+    pub(crate) async fn get_shared(&self, ticket: &mut Ticket, key: &[u8]) -> Option<Entry> {
+        let shared = self.shared.as_ref()?;
+        let began = self.clock.now();
+        let seen = shared.get(ticket.fingerprint, key).await?;
+        ticket.time = Some(seen.time);
+        let (Written { record, refuted, .. }, age) = seen.answer?;
+        // It was there a moment after `began`, so it is younger than a change before that if it is so even now.
+        let changed = self.changed[stripe(ticket.fingerprint)].load(Ordering::SeqCst);
+        let is_overtaken = changed > 0 && began.saturating_sub(Duration::from_micros(changed)) <= age;
+        let is_changed = self.changes_of(ticket.fingerprint).load(Ordering::SeqCst) != ticket.changes;
+        if is_overtaken || is_changed || age >= self.good_for(record.is_some()) {
+            return None;
+        }
+        let kept = Arc::new(self.weighed(key, record, refuted, began.saturating_sub(age)));
+        Some(Entry { record: kept.record.clone(), age, kept })
+    }
+
+    /// Keeps what others have kept, for as long as they do.
+    pub(crate) fn adopt(&self, ticket: Ticket, entry: &Entry) {
+        self.keep(ticket, Arc::clone(&entry.kept));
+    }
+
+    fn weighed(
+        &self,
+        key: &[u8],
+        record: Option<(Arc<str>, Arc<Record>)>,
+        refuted: Vec<Arc<str>>,
+        since: Duration,
+    ) -> Kept {
+        let bytes = key.len()
+            + record.as_ref().map_or(0, |(_, record)| record.bytes())
+            + ENTRY_BYTES
+            + 16 * refuted.len();
+        Kept { key: key.into(), record, refuted, since, bytes: bytes as u64 }
+    }
+
+    fn keep(&self, ticket: Ticket, kept: Arc<Kept>) {
+        self.kept.insert(ticket.fingerprint, kept);
+        if self.changes_of(ticket.fingerprint).load(Ordering::SeqCst) != ticket.changes {
+            self.kept.remove(&ticket.fingerprint);
+        }
     }
 
     /// Keeps an answer, unless the key was changed meanwhile, or not all is known.
@@ -188,16 +274,17 @@ impl Hot {
             standing.answer == Answer::Absent && matches!(standing.origin, Origin::Source | Origin::Cache)
         });
         let refuted: Vec<_> = refuted.map(|standing| Arc::clone(&standing.domain)).collect();
-        let record = fetched.record.clone();
-        let bytes = key.len()
-            + record.as_ref().map_or(0, |(_, record)| record.bytes())
-            + ENTRY_BYTES
-            + 16 * refuted.len();
-        // The record was as it is when the fetch began, or later.
-        let kept = Kept { key: key.into(), record, refuted, since: self.clock.now(), bytes: bytes as u64 };
-        self.kept.insert(ticket.fingerprint, Arc::new(kept));
-        if self.changes_of(ticket.fingerprint).load(Ordering::SeqCst) != ticket.changes {
-            self.kept.remove(&ticket.fingerprint);
+        if let Some((shared, born)) = self.shared.as_ref().zip(ticket.time) {
+            let answer =
+                Written { born, key: key.to_vec(), record: fetched.record.clone(), refuted: refuted.clone() };
+            shared.put(ticket.fingerprint, &answer, self.good_for(answer.record.is_some()));
         }
+        // The record was as it is when the fetch began, or later.
+        let kept = self.weighed(key, fetched.record.clone(), refuted, self.clock.now());
+        self.keep(ticket, Arc::new(kept));
     }
+}
+
+fn stripe(fingerprint: Fingerprint) -> usize {
+    fingerprint.second as usize % STRIPES
 }

@@ -18,7 +18,7 @@
 //! | `catalog.rs`, `answers.rs` | all domains together, and what they say |
 //! | `source.rs`, `source/` | where a domain's records are: SQL, HTTP |
 //! | `fetch.rs` | lookups that end with the record, and find false positives out |
-//! | `hot.rs` | answers that are asked for again and again |
+//! | `hot.rs`, `hot/` | answers that are asked for again and again: here, and shared with others |
 //! | `counts.rs` | how often keys are asked for, and which most often |
 //! | `changes.rs`, `changes/` | records that are added, changed and erased, and the filter that hears of it once |
 //! | `roster.rs`, `roster/` | which domains there are, as the registry has it |
@@ -68,7 +68,9 @@ pub use domain::Domain;
 pub use error::{Error, Result};
 pub use fetch::{Fetched, Step};
 pub use held::{EngineFilter, Held};
-pub use hot::{Hot, HotSettings};
+#[cfg(feature = "redis")]
+pub use hot::RedisAnswers;
+pub use hot::{Hot, HotSettings, SharedAnswers};
 pub use keys::Keys;
 pub use remote::{Remote, ServerFilter, Told};
 pub use source::{Field, Record, Source, Value};

@@ -36,3 +36,11 @@ pub const PUBLISHED_MAX: usize = 1024;
 pub const ANNOUNCED_BYTES_MAX: usize = 512 << 10;
 /// Longest address of a domain.
 pub const ADDRESS_BYTES_MAX: usize = 300;
+/// Longest time that a lookup waits for answers which others have kept.
+pub const SHARED_WAIT_MAX: Duration = Duration::from_millis(5);
+/// How long nobody asks for them after they could not be had.
+pub const SHARED_FAILED_REST: Duration = Duration::from_secs(1);
+/// Most writes of them that are under way.
+pub const SHARED_WRITES_MAX: usize = 256;
+/// Largest record that is shared.
+pub const SHARED_BYTES_MAX: usize = 1 << 20;

@@ -86,6 +86,15 @@ pub(crate) fn written(key: &[u8]) -> Value {
     }
 }
 
+/// What was written so.
+pub(crate) fn key_of(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) => Some(text.clone().into_bytes()),
+        Value::Object(object) => BASE64_STANDARD.decode(object.get("base64")?.as_str()?).ok(),
+        _ => None,
+    }
+}
+
 /// Reads answers for so many keys.
 fn read(reply: &Value, keys: usize) -> Result<Told> {
     let wrong = || Error::Corrupt(format!("an answer that is none for {keys} keys"));
@@ -119,5 +128,7 @@ mod tests {
     fn keys_that_are_no_text_are_written_too() {
         assert_eq!(written("é\"".as_bytes()), json!("é\""));
         assert_eq!(written(&[0xff, 0]), json!({ "base64": "/wA=" }));
+        assert_eq!(key_of(&json!({ "base64": "/wA=" })), Some(vec![0xff, 0]));
+        assert!([json!(1), json!({}), json!({ "base64": "?" })].iter().all(|other| key_of(other).is_none()));
     }
 }

@@ -93,7 +93,11 @@ impl Service {
             if catalog.hot.bytes_max > 0 {
                 let hasher = Hasher::new(Family::default(), None)
                     .map_err(|error| Error::Invalid(format!("keys cannot be hashed: {error}")))?;
-                opened = opened.with_hot(Arc::new(Hot::new(catalog.hot, hasher, Arc::clone(&means.clock))));
+                let mut hot = Hot::new(catalog.hot, hasher, Arc::clone(&means.clock));
+                if let Some(store) = &catalog.shared {
+                    hot = hot.sharing(Arc::clone(store), &catalog.name, means.runtime.clone());
+                }
+                opened = opened.with_hot(Arc::new(hot));
             }
             let opened = Opened { settings: catalog.clone(), catalog: Arc::new(opened), counts };
             catalogs.insert(catalog.name.clone(), opened);

@@ -3,6 +3,7 @@
 mod peer;
 mod sql;
 mod web;
+mod written;
 
 use std::fmt::Debug;
 
@@ -14,6 +15,7 @@ pub use peer::PeerRecords;
 pub use sql::SqlRecords;
 pub use umbel_load::sql::{Datum as Value, Relation, Wanted};
 pub use web::WebRecords;
+pub(crate) use written::{record_of, record_written};
 
 /// Where a domain's records are: the truth that its filter only speaks of.
 ///

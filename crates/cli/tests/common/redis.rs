@@ -36,6 +36,13 @@ impl Redis {
         redis
     }
 
+    /// Stops it, and lets it go on.
+    #[allow(dead_code, reason = "not every test does")]
+    pub(crate) fn signal(&self, signal: &str) {
+        let process = self.process.id().to_string();
+        assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }

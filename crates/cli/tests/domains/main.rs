@@ -3,6 +3,8 @@
 #[path = "../../../adapters/tests/common/mod.rs"]
 mod common;
 mod deployment;
+#[cfg(feature = "redis")]
+mod shared;
 
 use std::time::{Duration, Instant};
 

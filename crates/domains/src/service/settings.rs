@@ -6,7 +6,7 @@ use umbel_client::{Server, Strategy};
 
 use crate::domain::check_name;
 use crate::limits::{DEADLINE_MAX, DOMAINS_MAX, PUBLISHED_MAX};
-use crate::{Error, HotSettings, Result, Source};
+use crate::{Error, HotSettings, Result, SharedAnswers, Source};
 
 /// What a domain is opened with.
 #[derive(Clone, Debug)]
@@ -38,6 +38,8 @@ pub struct CatalogSettings {
     pub deadline: Duration,
     /// Answers that are kept; none, if there is no memory for them.
     pub hot: HotSettings,
+    /// Where they are kept together with other servers, if they are.
+    pub shared: Option<Arc<dyn SharedAnswers>>,
     /// Where this domain's own records are.
     pub source: Option<Arc<dyn Source>>,
 }
@@ -77,6 +79,7 @@ impl CatalogSettings {
             stale_after: Duration::from_secs(30),
             deadline: Duration::from_secs(2),
             hot: HotSettings::default(),
+            shared: None,
             source: None,
         }
     }

@@ -1,10 +1,8 @@
 use async_trait::async_trait;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value as Json, json};
 use umbel_client::{Server, escaped};
 
-use super::{Field, Record, Source, Value};
+use super::{Record, Source, record_of};
 use crate::limits::{DEADLINE_MAX, KEY_BYTES_MAX};
 use crate::remote::written;
 use crate::{Error, Result};
@@ -52,38 +50,10 @@ fn read(told: &Json) -> Result<Option<Record>> {
     }
 }
 
-fn record_of(record: &Json) -> Option<Record> {
-    if let Some(fields) = record["fields"].as_array() {
-        let field = |field: &Json| {
-            Some(Field { column: field["column"].as_str()?.to_owned(), value: value_of(&field["value"])? })
-        };
-        return Some(Record::Row(fields.iter().map(field).collect::<Option<_>>()?));
-    }
-    let bytes = match value_of(&record["body"])? {
-        Value::Text(text) => text.into_bytes(),
-        Value::Bytes(bytes) => bytes,
-        _ => return None,
-    };
-    Some(Record::Body { kind: record["type"].as_str().map(str::to_owned), bytes: bytes.into() })
-}
-
-fn value_of(value: &Json) -> Option<Value> {
-    Some(match value {
-        Json::Null => Value::Null,
-        Json::String(text) => Value::Text(text.clone()),
-        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(number), _) => Value::Int(number),
-            (None, Some(number)) => Value::Uint(number),
-            (None, None) => Value::Real(number.as_f64()?),
-        },
-        Json::Object(object) => Value::Bytes(BASE64_STANDARD.decode(object.get("base64")?.as_str()?).ok()?),
-        Json::Bool(_) | Json::Array(_) => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Value;
 
     #[test]
     fn records_are_read_and_nothing_else() {

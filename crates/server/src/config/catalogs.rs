@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use umbel_core::url::Url;
 
 use super::load::plain;
-use super::value::{Bytes, Choice, Codec, File, Named, Number, Period, Web, Word};
+use super::value::{Bytes, Choice, Codec, Engine, File, Named, Number, Period, Web, Word};
 use super::{Config, DAY, Error, GIB};
 use crate::lookup::WITHIN_MAX;
 
@@ -43,6 +44,8 @@ pub struct CatalogConfig {
     pub deadline: Duration,
     /// Memory for answers that are kept; 0 is none.
     pub kept_bytes: u64,
+    /// Where they are kept together with other servers.
+    pub kept_at: Option<Url>,
     /// How long a record is kept.
     pub kept_for: Duration,
     /// How long it is kept that nobody has a record.
@@ -320,6 +323,7 @@ fn catalog(
         "stale_after",
         "deadline",
         "kept_bytes",
+        "kept_at",
         "kept_for",
         "absent_for",
         "source",
@@ -334,6 +338,7 @@ fn catalog(
         stale_after: reader.or("stale_after", &Period(100 * millisecond, DAY), 30 * second)?,
         deadline: reader.or("deadline", &Period(millisecond, WITHIN_MAX), 2 * second)?,
         kept_bytes: reader.or("kept_bytes", &Bytes(0, 64 * GIB), 64 << 20)?,
+        kept_at: reader.or("kept_at", &Engine, None)?,
         kept_for: reader.or("kept_for", &Period(Duration::ZERO, DAY), 60 * second)?,
         absent_for: reader.or("absent_for", &Period(Duration::ZERO, DAY), 10 * second)?,
         source: match reader.find("source") {
@@ -341,6 +346,9 @@ fn catalog(
             None => None,
         },
     };
+    if catalog.kept_at.is_some() && catalog.kept_bytes == 0 {
+        return reader.fail("has kept_at, and no kept_bytes: what is shared is kept here as well");
+    }
     if catalog.strategy == Following::Pull && catalog.stale_after <= 2 * catalog.interval {
         return reader
             .fail("has a stale_after of less than two intervals: its copies would never be believed");
