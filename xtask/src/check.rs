@@ -10,7 +10,7 @@ const SIDE_WORKSPACES: [&str; 3] =
     ["bench/Cargo.toml", "fuzz/Cargo.toml", "crates/server/tests/clients/rust/Cargo.toml"];
 
 /// Which of our crates each of them may depend on.
-const DIRECTIONS: [(&str, &[&str]); 9] = [
+const DIRECTIONS: [(&str, &[&str]); 10] = [
     ("umbel-filter", &[]),
     ("umbel-core", &["umbel-filter"]),
     ("umbel-adapters", &["umbel-filter", "umbel-core"]),
@@ -31,6 +31,7 @@ const DIRECTIONS: [(&str, &[&str]); 9] = [
             "umbel-server",
         ],
     ),
+    ("umbel-python", &["umbel-filter", "umbel-core", "umbel-client"]),
     ("xtask", &[]),
 ];
 

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask check`, `fix`, `test`, `browser`, `docs`, `planes`, `services`, `imports`, `session`, `cluster`, `sizes`, `torture`, `schedules`, `fuzz`.
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `browser`, `docs`, `planes`, `services`, `imports`, `python`, `session`, `cluster`, `sizes`, `torture`, `schedules`, `fuzz`.
 
 mod browser;
 mod check;
@@ -9,6 +9,7 @@ mod fuzz;
 mod imports;
 mod packages;
 mod planes;
+mod python;
 mod server;
 mod services;
 mod session;
@@ -56,6 +57,8 @@ enum Chore {
         #[arg(long, default_value_t = 1_000_000)]
         keys: usize,
     },
+    /// The Python wheel: built, installed and tested with a real server, as `test` does it too
+    Python,
     /// Every adapter against its real server; a table of what passed
     Planes {
         /// The servers, all if none is named
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Chore::Api => clients::api(),
         Chore::Docs => docs::run(),
         Chore::Imports { keys } => imports::run(keys),
+        Chore::Python => python::run(),
         Chore::Planes { names } => planes::run(&names),
         Chore::Sizes => sizes::run(),
         Chore::Services { what: Services::Start { names } } => services::start(&names).map(drop),

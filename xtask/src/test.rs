@@ -10,6 +10,7 @@ use crate::docs;
 use crate::imports;
 use crate::packages::{Need, install};
 use crate::planes;
+use crate::python;
 use crate::snapshots;
 use crate::step::{self, Failure, TESTS, command, output, root};
 
@@ -42,6 +43,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     imports::run(KEYS)?;
     clients::api()?;
     docs::run()?;
+    python::run()?;
     browser::run(None)?;
     clients::kills(KILLS)?;
     servers()?;

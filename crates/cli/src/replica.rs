@@ -5,8 +5,8 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use umbel_client::Options;
 use umbel_client::blocking::Replica;
-use umbel_client::{Options, Strategy};
 
 use crate::remote::{Remote, parse_label, parse_time, time};
 use crate::units::grouped;
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "URL")]
     or_server: Vec<String>,
     /// How the copy follows
-    #[arg(long, default_value = "delta", value_parser = ["pull", "push", "notify", "delta", "window", "strong"])]
+    #[arg(long, default_value = "delta", value_parser = Options::STRATEGIES)]
     strategy: String,
     /// How often pull asks, and how long window gathers own adds
     #[arg(long, default_value = "5s", value_parser = parse_time)]
@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let replica = Replica::open(options(arguments))?;
+    let replica = Replica::open(options(arguments)?)?;
     let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     if std::io::stdin().is_terminal() {
         eprintln!("A key a line; +key adds, -key takes out, an empty line shows how the copy is.");
@@ -109,16 +109,9 @@ fn finish(replica: &Replica, arguments: &Arguments) -> Result<(), Box<dyn Error>
     }
 }
 
-fn options(arguments: &Arguments) -> Options {
-    let (strategy, window) = match &*arguments.strategy {
-        "pull" => (Strategy::pull(arguments.interval), Duration::ZERO),
-        "push" => (Strategy::push(), Duration::ZERO),
-        "notify" => (Strategy::notify(), Duration::ZERO),
-        "strong" => (Strategy::strong(), Duration::ZERO),
-        "window" => (Strategy::delta(), arguments.interval),
-        _ => (Strategy::delta(), Duration::ZERO),
-    };
-    let mut options = Options::new(&arguments.remote.server, &arguments.filter, strategy).window(window);
+fn options(arguments: &Arguments) -> umbel_client::Result<Options> {
+    let Arguments { remote, filter, strategy, interval, .. } = arguments;
+    let mut options = Options::named(&remote.server, filter, strategy, *interval)?;
     options = arguments.or_server.iter().fold(options, Options::or_server);
     if let Some(token) = &arguments.remote.token {
         options = options.token(token);
@@ -135,7 +128,7 @@ fn options(arguments: &Arguments) -> Options {
     if let Some(time) = arguments.stale_after {
         options = options.stale_after(time);
     }
-    arguments.label.iter().fold(options, |options, (name, value)| options.label(name, value))
+    Ok(arguments.label.iter().fold(options, |options, (name, value)| options.label(name, value)))
 }
 
 fn describe(replica: &Replica) -> String {

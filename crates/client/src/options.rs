@@ -11,6 +11,7 @@ use umbel_core::random::{Random, SystemRandom};
 use umbel_filter::{Secret, Spec};
 
 use crate::limits::{MEMORY_BYTES_MAX, SPOOL_KEYS_MAX};
+use crate::{Error, Result};
 
 /// How a replica follows the centre.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +138,34 @@ impl Options {
             random: Arc::new(SystemRandom::default()),
         }
     }
+
+    /// The same with a strategy by its name: those of [`Strategy`], and `window`, which is delta with own adds gathered. The interval is
+    /// how often pull asks, and how long window gathers.
+    pub fn named(
+        server: impl Into<String>,
+        filter: impl Into<String>,
+        strategy: &str,
+        interval: Duration,
+    ) -> Result<Self> {
+        let (strategy, window) = match strategy {
+            "pull" => (Strategy::pull(interval), Duration::ZERO),
+            "push" => (Strategy::push(), Duration::ZERO),
+            "notify" => (Strategy::notify(), Duration::ZERO),
+            "strong" => (Strategy::strong(), Duration::ZERO),
+            "window" => (Strategy::delta(), interval),
+            "delta" => (Strategy::delta(), Duration::ZERO),
+            other => {
+                return Err(Error::Invalid(format!(
+                    "{other:?} is no strategy: {}",
+                    Self::STRATEGIES.join(", ")
+                )));
+            }
+        };
+        Ok(Self::new(server, filter, strategy).window(window))
+    }
+
+    /// The names of all strategies.
+    pub const STRATEGIES: [&str; 6] = ["pull", "push", "notify", "delta", "window", "strong"];
 
     /// Another server of the same deployment, asked when those before it do not answer.
     pub fn or_server(mut self, server: impl Into<String>) -> Self {

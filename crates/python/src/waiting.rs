@@ -1,0 +1,58 @@
+//! What takes long: without the interpreter's lock, within a time, and until Ctrl-C.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use crate::errors;
+
+/// How long a signal may go unnoticed.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// The thread of all replicas and clients.
+fn runtime() -> PyResult<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let made = Builder::new_multi_thread().worker_threads(1).thread_name("umbel").enable_all().build()?;
+    Ok(RUNTIME.get_or_init(|| made))
+}
+
+/// Waits for something, for so long at most.
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    most: Option<Duration>,
+    future: impl Future<Output = umbel_client::Result<T>> + Send,
+) -> PyResult<T> {
+    let (runtime, begin) = (runtime()?, Instant::now());
+    let mut future = pin!(future);
+    loop {
+        let left = most.map_or(SLICE, |most| most.saturating_sub(begin.elapsed()).min(SLICE));
+        let done = py.detach(|| runtime.block_on(async { timeout(left, future.as_mut()).await }));
+        if let Ok(done) = done {
+            return done.map_err(|error| errors::of_client(py, error));
+        }
+        py.check_signals()?;
+        if let Some(most) = most.filter(|most| begin.elapsed() >= *most) {
+            return Err(PyTimeoutError::new_err(format!("not done in {most:?}")));
+        }
+    }
+}
+
+/// Seconds, as Python has them.
+pub(crate) fn seconds(value: f64, what: &str) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|error| PyValueError::new_err(format!("{what} is {value}: {error}")))
+}
+
+/// The same, where none is no limit.
+pub(crate) fn seconds_or_none(value: Option<f64>, what: &str) -> PyResult<Option<Duration>> {
+    value.map(|value| seconds(value, what)).transpose()
+}
