@@ -8,7 +8,7 @@
 //! | numpy `S` | the bytes without zeros at the end, as numpy itself shows them |
 //! | numpy `U` | the UTF-8 of the text |
 
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyList, PyString, PyTuple};
 use umbel_filter::{Fingerprint, Hasher};
@@ -21,10 +21,11 @@ const FEW_KEYS: usize = 64;
 /// Calls `with` with the bytes of a key.
 #[inline]
 pub(crate) fn with_key<R>(key: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) -> R) -> PyResult<R> {
-    if let Ok(text) = key.cast::<PyString>() {
+    // Whether it is of exactly this class is seen without a call of the interpreter.
+    if let Ok(text) = key.cast_exact::<PyString>() {
         return Ok(with(text.to_str()?.as_bytes()));
     }
-    if let Ok(bytes) = key.cast::<PyBytes>() {
+    if let Ok(bytes) = key.cast_exact::<PyBytes>() {
         return Ok(with(bytes.as_bytes()));
     }
     with_rarer(key, with)
@@ -32,6 +33,12 @@ pub(crate) fn with_key<R>(key: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) -> R)
 
 #[cold]
 fn with_rarer<R>(key: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) -> R) -> PyResult<R> {
+    if let Ok(text) = key.cast::<PyString>() {
+        return Ok(with(text.to_str()?.as_bytes()));
+    }
+    if let Ok(bytes) = key.cast::<PyBytes>() {
+        return Ok(with(bytes.as_bytes()));
+    }
     if let Ok(bytes) = key.cast::<PyByteArray>() {
         return Ok(with(&bytes.to_vec()));
     }
@@ -71,19 +78,22 @@ impl<'py> Iterator for Objects<'py> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            // Somebody may shorten the list meanwhile.
-            Self::List(list, at) => (*at < list.len()).then(|| {
-                *at += 1;
-                list.get_item(*at - 1)
-            }),
-            Self::Tuple(tuple, at) => (*at < tuple.len()).then(|| {
-                *at += 1;
-                tuple.get_item(*at - 1)
-            }),
-            Self::Any(iterator) => iterator.next(),
-        }
+        let (item, at) = match self {
+            Self::List(list, at) => (list.get_item(*at), at),
+            Self::Tuple(tuple, at) => (tuple.get_item(*at), at),
+            Self::Any(iterator) => return iterator.next(),
+        };
+        *at += 1;
+        // Asking for the length each time would cost more than to be told once that it is over; a list may become shorter meanwhile.
+        item.map_or_else(over, |item| Some(Ok(item)))
     }
+}
+
+/// Only an item that is not there ends the items.
+#[cold]
+fn over<T>(error: PyErr) -> Option<PyResult<T>> {
+    let is_end = Python::attach(|py| error.is_instance_of::<PyIndexError>(py));
+    if is_end { None } else { Some(Err(error)) }
 }
 
 impl<'py> Batch<'py> {
