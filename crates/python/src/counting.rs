@@ -40,32 +40,33 @@ impl CountingFilter {
     ///
     /// Remove only what was added: a key that is there by mistake takes counters away from others.
     fn remove(slf: &Bound<'_, Self>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        with_key(key, |key| filter(slf).array.remove(key))?.map_err(of_filter)
+        with_key(key, |key| filter(slf).array().remove(key))?.map_err(of_filter)
     }
 
     /// Takes one occurrence of each key out, and says of each whether it was there.
     fn remove_many<'py>(slf: &Bound<'py, Self>, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let (array, batch, mut removed) = (&filter(slf).array, Batch::of(keys)?, Vec::new());
+        let (filter, batch, mut removed) = (filter(slf), Batch::of(keys)?, Vec::new());
         let is_array = batch.is_array();
         let remove = |keys: &[_]| {
+            let array = filter.array();
             for key in keys {
                 removed.push(array.remove_fingerprint(*key)?);
             }
             Ok(())
         };
-        batch.each_block(slf.py(), array.hasher(), remove, of_filter)?;
+        batch.each_block(slf.py(), &filter.hasher, remove, of_filter)?;
         answers(slf.py(), &removed, is_array)
     }
 
     /// How often a key is in the filter, at most.
     fn count(slf: &Bound<'_, Self>, key: &Bound<'_, PyAny>) -> PyResult<u64> {
-        with_key(key, |key| filter(slf).array.count(key))?.map_err(of_filter)
+        with_key(key, |key| filter(slf).array().count(key))?.map_err(of_filter)
     }
 
     /// Bits of each counter.
     #[getter]
     fn counter_bits(slf: &Bound<'_, Self>) -> u32 {
-        filter(slf).array.spec().kind.cell_bits()
+        filter(slf).spec.kind.cell_bits()
     }
 }
 

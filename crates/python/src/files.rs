@@ -59,7 +59,7 @@ impl Filter {
     fn to_guava<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let written = py.detach(|| {
             let mut bytes = Vec::new();
-            guava::write(&self.array, &mut bytes).map(|()| bytes)
+            guava::write(&self.array(), &mut bytes).map(|()| bytes)
         });
         Ok(PyBytes::new(py, &written.map_err(of_filter)?))
     }
@@ -80,12 +80,12 @@ impl Filter {
             }
             other => of_filter(other),
         })?;
-        Self { array, secret: None }.into_class(cls)
+        Self::of(array, None).into_class(cls)
     }
 
     /// A filter of layout redisbloom as `BF.SCANDUMP` gives it: pairs of a cursor and a chunk, for `BF.LOADCHUNK`.
     fn to_redisbloom<'py>(&self, py: Python<'py>) -> PyResult<Vec<(u64, Bound<'py, PyBytes>)>> {
-        let chunks = py.detach(|| redisbloom::chunks(&self.array).collect::<Result<Vec<_>>>());
+        let chunks = py.detach(|| redisbloom::chunks(&self.array()).collect::<Result<Vec<_>>>());
         let chunks = chunks.map_err(of_filter)?.into_iter();
         Ok(chunks.map(|(cursor, chunk)| (cursor, PyBytes::new(py, &chunk))).collect())
     }
@@ -99,23 +99,21 @@ impl Filter {
         let mut loader: Option<redisbloom::Loader> = None;
         for chunk in chunks.try_iter()? {
             let (cursor, chunk): (u64, Bound<'py, PyBytes>) = chunk?.extract()?;
-            match &mut loader {
-                None => {
-                    loader = Some(
-                        redisbloom::Loader::new(chunk.as_bytes(), &Limits::default()).map_err(of_filter)?,
-                    )
-                }
-                Some(loader) => loader.load(cursor, chunk.as_bytes()).map_err(of_filter)?,
-            }
+            let taken = match &mut loader {
+                None => redisbloom::Loader::new(chunk.as_bytes(), &Limits::default())
+                    .map(|new| loader = Some(new)),
+                Some(loader) => loader.load(cursor, chunk.as_bytes()),
+            };
+            taken.map_err(of_filter)?;
         }
         let nothing = || Error::Truncated { format: "RedisBloom", offset: 0, missing: 1 };
         let array = loader.ok_or_else(nothing).and_then(redisbloom::Loader::finish).map_err(of_filter)?;
-        Self { array, secret: None }.into_class(cls)
+        Self::of(array, None).into_class(cls)
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let py = slf.py();
-        if slf.get().array.spec().family == Family::Keyed {
+        if slf.get().spec.family == Family::Keyed {
             return Err(UnsupportedError::new_err(
                 "a keyed filter is not pickled, because its secret is not stored with it: use to_bytes and from_bytes",
             ));
@@ -127,13 +125,13 @@ impl Filter {
 
 impl Filter {
     fn written<W: Write>(&self, mut out: W) -> Result<W> {
-        native::write(&self.array, Compression::None, &mut out)?;
+        native::write(&self.array(), Compression::None, &mut out)?;
         Ok(out)
     }
 
     fn read(from: impl Read, secret: Option<Secret>) -> Result<Self> {
         let array = Reader::open(from, &Limits::default())?.filter(secret.as_ref())?;
-        Ok(Self { array, secret })
+        Ok(Self::of(array, secret))
     }
 
     fn write_file(&self, path: &Path) -> Result<()> {
@@ -156,7 +154,7 @@ impl Filter {
     /// An object of a class, if it may be one: whoever asks for a counting filter is to get one.
     fn into_class<'py>(self, cls: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
         let py = cls.py();
-        if self.array.spec().kind == Kind::Bloom && cls.is_subclass_of::<CountingFilter>()? {
+        if self.spec.kind == Kind::Bloom && cls.is_subclass_of::<CountingFilter>()? {
             return Err(UnsupportedError::new_err("these bytes are a Bloom filter, which has no counters"));
         }
         self.into_python(py)

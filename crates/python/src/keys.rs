@@ -164,11 +164,10 @@ impl<'py> Batch<'py> {
             for key in iterator.by_ref().take(BLOCK_KEYS) {
                 block.push(with_key(&key?, |key| hasher.fingerprint(key))?);
             }
-            match block.len() {
-                0 => return Ok(()),
-                ..FEW_KEYS => run(&block).map_err(&error)?,
-                _ => py.detach(|| run(&block)).map_err(&error)?,
+            if block.len() < FEW_KEYS {
+                return run(&block).map_err(&error);
             }
+            py.detach(|| run(&block)).map_err(&error)?;
             if block.len() < BLOCK_KEYS {
                 return Ok(());
             }

@@ -10,6 +10,8 @@
 //! | `client`, `json` | `umbel.Client` |
 //! | `waiting` | what takes long, without the interpreter's lock, and with Ctrl-C |
 //! | `errors` | exceptions |
+// Arguments come from Python as values of our own.
+#![allow(clippy::needless_pass_by_value)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod answer;
