@@ -37,11 +37,14 @@ enum Chore {
     Fix,
     /// All tests, with what they need installed first
     Test,
-    /// The page of the archives in Chromium, as `test` does it too
+    /// The console and the page of the archives in Chromium, as `test` does it too
     Browser {
-        /// Where a picture of the page is kept
+        /// Where a picture of the archives is kept
         #[arg(long)]
         screenshot: Option<std::path::PathBuf>,
+        /// Folder in which pictures of the console are kept
+        #[arg(long)]
+        console: Option<std::path::PathBuf>,
     },
     /// Every Redis client against a real server, as `test` runs them too
     Clients,
@@ -122,7 +125,7 @@ fn main() -> ExitCode {
         Chore::Check => check::check(),
         Chore::Fix => check::fix(),
         Chore::Test => test::run(),
-        Chore::Browser { screenshot } => browser::run(screenshot.as_deref()),
+        Chore::Browser { screenshot, console } => browser::run(screenshot.as_deref(), console.as_deref()),
         Chore::Clients => clients::run(),
         Chore::Snapshots => snapshots::run(),
         Chore::Api => clients::api(),

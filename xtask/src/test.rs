@@ -44,7 +44,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     clients::api()?;
     docs::run()?;
     python::run()?;
-    browser::run(None)?;
+    browser::run(None, None)?;
     clients::kills(KILLS)?;
     servers()?;
     schedules(SCHEDULES, 1)?;

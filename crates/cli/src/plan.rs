@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use clap::ValueEnum;
-use umbel_core::ring::{Member, Ring};
+use umbel_core::ring::{Member, Ring, members_needed};
 use umbel_filter::{Counter, Family, Geometry, Kind, Layout, Plan, Spec};
 
 use crate::report::Report;
@@ -105,15 +105,6 @@ fn ring(nodes: usize, arguments: &Arguments) -> Result<Ring, Box<dyn Error>> {
     Ok(Ring::new(members.collect(), arguments.shards, arguments.copies)?)
 }
 
-/// The least number of machines that so many shards fit on each of. The ring gives a machine up to a tenth more than its share.
-fn machines(shards: u128, copies: u128, shards_a_node: u128) -> Option<u128> {
-    match shards_a_node {
-        0 => None,
-        room if room >= shards => Some(copies),
-        room => Some((shards * copies * 11).div_ceil(room * 10).max(copies)),
-    }
-}
-
 fn report(plan: &Plan, ring: Option<&Ring>, arguments: &Arguments) -> Report {
     let Plan { spec, shards, geometry } = plan;
     let bits = geometry.bits() * u128::from(*shards);
@@ -121,7 +112,7 @@ fn report(plan: &Plan, ring: Option<&Ring>, arguments: &Arguments) -> Report {
     let usable = (arguments.node_memory as f64 * arguments.node_share) as u128;
     // Shards are not divided among machines.
     let shards_a_node = usable / geometry.bytes();
-    let nodes = machines((*shards).into(), arguments.copies.into(), shards_a_node);
+    let nodes = members_needed((*shards).into(), arguments.copies.into(), shards_a_node);
     let touched = match *geometry {
         Geometry::Blocked { banks: 1, .. } => "one cache line a key".to_owned(),
         Geometry::Blocked { banks, .. } => format!("{banks} cache lines a key"),

@@ -277,6 +277,11 @@ impl Engine {
         &self.shared.settings
     }
 
+    /// Parts of the log that are written side by side; a slot is in the one that its number leaves when divided by them.
+    pub fn partitions(&self) -> u32 {
+        self.shared.lanes.len() as u32
+    }
+
     /// The memory of all filters.
     pub fn budget(&self) -> &Arc<crate::budget::Budget> {
         &self.shared.means.budget

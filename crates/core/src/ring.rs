@@ -20,6 +20,16 @@ use crate::{Error, Result};
 #[cfg(test)]
 mod tests;
 
+/// The least number of members that so many slots each have room on, with so many copies of each slot. The ring gives a member up to a
+/// tenth more than its share.
+pub fn members_needed(slots: u128, copies: u128, slots_a_member: u128) -> Option<u128> {
+    match slots_a_member {
+        0 => None,
+        room if room >= slots => Some(copies),
+        room => Some((slots * copies * 11).div_ceil(room * 10).max(copies)),
+    }
+}
+
 /// How far a load may be from a member's share. The ends are rounded outwards, because slots are not divided.
 const TOLERANCE: f64 = 0.1;
 /// Slots and points have places of their own, even if names were alike.

@@ -127,7 +127,7 @@ impl<const CELL: u32> Blocked<CELL> {
 
     /// The numbers and places of the lines of a key.
     #[inline]
-    fn places(&self, key: Fingerprint) -> impl Iterator<Item = (usize, Fingerprint)> {
+    pub(crate) fn places(&self, key: Fingerprint) -> impl Iterator<Item = (usize, Fingerprint)> {
         let banks = self.banks();
         let keys = std::iter::successors(Some(key), |key| Some(key.rehashed()));
         (0..self.banks).zip(keys).map(move |(bank, key)| (banks.line(bank, key), key))

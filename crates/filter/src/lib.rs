@@ -9,6 +9,7 @@
 //! | `condensed` | what the native layout sees of a key, in half the bytes |
 //! | `classic`, `chain` | the layouts of Guava, Redisson and RedisBloom |
 //! | `filter` | [`Filter`], which joins a family and a layout |
+//! | `placement` | where a key lies in the arrays, for people |
 //! | [`mod@format`] | files and byte streams: native, Guava, RedisBloom, Redisson |
 //!
 //! The crate opens no file or socket, starts no thread and asks no clock.
@@ -25,6 +26,7 @@ mod filter;
 mod fingerprint;
 pub mod format;
 pub mod limits;
+mod placement;
 mod raw;
 mod sizing;
 mod spec;
@@ -37,5 +39,6 @@ pub use family::{Family, Hasher, Secret};
 pub use filter::{Filter, Stats};
 pub use fingerprint::Fingerprint;
 pub use limits::Limits;
+pub use placement::{Placement, Touched, TouchedLine};
 pub use sizing::{Geometry, Plan};
 pub use spec::{Counter, Kind, Layout, Spec};

@@ -19,6 +19,11 @@
 //! | `POST /v1/filters/{name}/switch` | a new version that all strong replicas switch to together |
 //! | `GET, POST, PUT, DELETE /v1/filters/{name}/rollout` | a version that goes out group by group; held, let go on, sent back |
 //! | `GET, PUT, DELETE /v1/filters/{name}/schedule` | when it is built anew |
+//! | `POST /v1/filters/{name}/explain` | where a key lies in it, and why it answers so |
+//! | `GET /v1/filters/{name}/history` | its last hour |
+//! | `GET /v1/overview`, `GET /v1/console/events` | the server as it is, once or every second |
+//! | `GET /v1/slowlog`, `GET /v1/settings` | commands that took long; settings in force |
+//! | `GET /v1/plan` | what a filter would take |
 //! | `GET /v1/cluster` | the nodes, if it is one of several |
 //! | `GET /v1/lookup/{catalog}/{key}`, `POST /v1/lookup/{catalog}` | which domains may have a key, or its record |
 //! | `GET /v1/lookup/{catalog}/hottest` | the keys that were asked for most often |
@@ -30,19 +35,23 @@
 mod caller;
 mod chunks;
 mod cluster;
+mod console;
 mod download;
 mod encoding;
+mod explain;
 mod fault;
 mod feed;
 mod filters;
 mod keys;
 mod lines;
 mod lookup;
+mod plan;
 mod ranges;
 mod rebuild;
 mod replicas;
 mod rollouts;
 mod seal;
+mod settings;
 mod snapshot;
 mod tokens;
 mod versions;
@@ -113,6 +122,13 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
             "/v1/filters/{name}/schedule",
             get(rollouts::planned).put(rollouts::plan_rebuilds).delete(rollouts::unplan),
         )
+        .route("/v1/filters/{name}/explain", post(explain::explain))
+        .route("/v1/filters/{name}/history", get(console::history))
+        .route("/v1/overview", get(console::overview))
+        .route("/v1/console/events", get(console::events))
+        .route("/v1/slowlog", get(settings::slowlog))
+        .route("/v1/settings", get(settings::settings))
+        .route("/v1/plan", get(plan::plan))
         .route("/v1/cluster", get(cluster::nodes))
         .route("/v1/lookup/{catalog}", post(lookup::ask))
         .route("/v1/lookup/{catalog}/hottest", get(lookup::hottest))

@@ -12,11 +12,11 @@ use umbel_core::engine::Handle;
 use umbel_core::trend::Forecast;
 
 use crate::metrics::{Collect, Kind, Page, Registry};
-use crate::names::key_of;
+use crate::names::shown;
 use crate::node::{Node, Stop};
 use crate::sync::{rollout, schedule};
 use crate::tls::Tls;
-use crate::{api, growth, http};
+use crate::{api, console, growth, http};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Threads for requests.
@@ -66,7 +66,9 @@ impl Chores {
             listener.set_nonblocking(true)?;
             bound.push(listener.local_addr()?);
             let router = http::router(Arc::clone(&shared) as Arc<dyn http::Node>, Arc::clone(&registry))
-                .merge(api::router(Arc::clone(&shared) as Arc<dyn api::Nodes>));
+                .merge(api::router(Arc::clone(&shared) as Arc<dyn api::Nodes>))
+                .merge(console::router());
+            let router = console::guarded(router, Arc::clone(&shared) as Arc<dyn api::Nodes>);
             let stopped = Arc::clone(&shared);
             let listener = {
                 let _inside = runtime.enter();
@@ -128,6 +130,7 @@ async fn look_around(shared: &Shared) {
         }
         node.rates.look(node);
         node.growths.look(node).await;
+        node.monitor.look(node);
         end_idle(node);
         if let Some(tls) = shared.tls.get() {
             match tls.reload_if_changed() {
@@ -202,10 +205,7 @@ impl Collect for Shared {
 
 fn collect_filters(node: &Node, page: &mut Page) {
     let filters = node.engine.filters();
-    let names: Vec<String> = filters
-        .iter()
-        .map(|filter| String::from_utf8_lossy(&key_of(&filter.definition().name)).into_owned())
-        .collect();
+    let names: Vec<String> = filters.iter().map(|filter| shown(&filter.definition().name)).collect();
     let mut gauge = |name, help, value: &dyn Fn(&Handle) -> f64| {
         let mut family = page.family(name, Kind::Gauge, help);
         for (filter, name) in filters.iter().zip(&names) {

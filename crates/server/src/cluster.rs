@@ -15,6 +15,7 @@ mod nodes;
 mod peers;
 pub(crate) mod wire;
 
+pub(crate) use figures::PARTITIONS_SHOWN_MAX;
 pub use hosting::{host, join, keep_place, leave};
 pub use nodes::Nodes;
 

@@ -190,7 +190,8 @@ macro_rules! settings {
 settings! {
     bind: Vec<IpAddr> = "127.0.0.1", Addresses, fixed("bind"), "", "Addresses to listen on, between spaces or commas";
     port: u16 = "6380", Number(0, 65535), fixed("port"), "", "Port for RESP, which Redis clients speak; 0 is none";
-    http_port: u16 = "6381", Number(0, 65535), fixed(""), "", "Port for HTTP: health and metrics; 0 is none";
+    http_port: u16 = "6381", Number(0, 65535), fixed(""), "", "Port for HTTP: console, API, health and metrics; 0 is none";
+    http_name: String = "", Word, fixed(""), "", "Name by which browsers on this machine call this server while it has no password, besides localhost, addresses and names without a dot; requests by other names are refused, because websites that mean harm can let their own name stand for this machine";
     data: PathBuf = "./umbel-data", File, fixed("dir"), "", "Folder of the log, the checkpoints and the archive, as far as these are not elsewhere";
     log: Option<Url> = "", Engine, fixed(""), "", "Where the log is: kafka://, nats://, rabbitmq:// or redis://; empty is the data folder. A password in it is not shown";
     blobs: Option<Url> = "", Engine, fixed(""), "", "Where checkpoints and the archive are: s3://, gs://, az://, redis:// or file:///folder; empty is the data folder";

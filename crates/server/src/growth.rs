@@ -356,7 +356,8 @@ impl Pace {
     }
 }
 
-fn is_chain(spec: &Spec) -> bool {
+/// Whether it grows in its own way, link by link.
+pub(crate) fn is_chain(spec: &Spec) -> bool {
     matches!(spec.layout, Layout::RedisBloom { .. })
 }
 
@@ -412,7 +413,7 @@ impl Told {
 }
 
 /// A time as people say it: `9 days`, `14 hours`.
-fn span(time: Duration) -> String {
+pub(crate) fn span(time: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
     let seconds = time.as_secs();
     // Two of a unit are told better than one of the next.

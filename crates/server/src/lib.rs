@@ -35,6 +35,7 @@ pub mod cluster;
 pub mod commands;
 pub mod config;
 mod connection;
+mod console;
 pub mod digest;
 mod event_loop;
 mod files;

@@ -114,7 +114,8 @@ fn milliseconds(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-fn kind(text: &str) -> Option<Kind> {
+/// What a filter counts, by name.
+pub(crate) fn kind(text: &str) -> Option<Kind> {
     Some(match text {
         "bloom" => Kind::Bloom,
         "counting" => Kind::Counting(Counter::Nibble),
@@ -123,7 +124,8 @@ fn kind(text: &str) -> Option<Kind> {
     })
 }
 
-fn layout(text: &str, expansion: u32) -> Option<Layout> {
+/// How a filter is laid out, by name.
+pub(crate) fn layout(text: &str, expansion: u32) -> Option<Layout> {
     Some(match text {
         "blocked" => Layout::Blocked,
         "guava" => Layout::Guava,

@@ -29,6 +29,11 @@ pub(crate) fn key_of(name: &str) -> Cow<'_, [u8]> {
     bytes.collect::<Vec<_>>().into()
 }
 
+/// The same as text, for people and JSON; bytes that are none are replaced.
+pub(crate) fn shown(name: &str) -> String {
+    String::from_utf8_lossy(&key_of(name)).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,7 @@ use crate::cluster::Nodes;
 use crate::commands::connection::run_id;
 use crate::commands::table;
 use crate::config::{Config, Live};
+use crate::console::Monitor;
 use crate::growth::Growths;
 use crate::latency::Latency;
 use crate::loading::Loading;
@@ -86,6 +87,8 @@ pub struct Node {
     pub(crate) saves: Saves,
     /// What happens in a second.
     pub(crate) rates: Rates,
+    /// What open pages of the console are told.
+    pub(crate) monitor: Monitor,
     /// How filters fill and grow.
     pub(crate) growths: Growths,
     /// Events that took long.
@@ -203,6 +206,7 @@ impl Node {
             pause: Pause::default(),
             saves: Saves::default(),
             rates: Rates::default(),
+            monitor: Monitor::default(),
             growths: Growths::default(),
             latency,
             facts: OnceLock::new(),

@@ -397,6 +397,19 @@ fn a_rollout_goes_group_by_group_and_back() {
     add(&door, 20, 30);
     let (status, begun) =
         door.post("/v1/filters/f/rollout", &json!({ "plan": { "by": "region", "order": ["us"] } }));
+    // While it is paused the first group keeps it, and the second gets nothing.
+    assert_eq!(door.put("/v1/filters/f/rollout", &json!({ "paused": true })).1["paused"], true);
+    let halfway = begun["target"].as_u64().expect("a version");
+    until(|| {
+        let told = follow(&mut replicas, None);
+        assert_eq!(&told[..2], [target, target], "it is paused");
+        (told[2..] == [halfway, halfway] && door.get("/v1/filters/f/rollout").1["well_ms"].is_u64())
+            .then_some(())
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(follow(&mut replicas, None)[..2], [target, target]);
+    assert_eq!(door.get("/v1/filters/f/rollout").1["stage"], 0);
+    assert_eq!(door.put("/v1/filters/f/rollout", &json!({ "paused": false })).1["paused"], false);
     assert_eq!(status, 201, "{begun}");
     until(|| {
         follow(&mut replicas, Some(3));
@@ -405,6 +418,7 @@ fn a_rollout_goes_group_by_group_and_back() {
     let (_, ended) = door.get("/v1/filters/f/rollout");
     assert!(ended["why"].as_str().is_some_and(|why| why.contains("checksum")), "{ended}");
     assert_eq!(follow(&mut replicas, None), [target; 4], "all are back");
+    assert_eq!(door.put("/v1/filters/f/rollout", &json!({ "paused": true })).0, 409, "it has ended");
     for bad in [json!({ "percent": [50, 10] }), json!({ "batch": 0 }), json!({ "order": ["x"] })] {
         assert_eq!(door.post("/v1/filters/f/rollout", &json!({ "plan": bad })).0, 400);
     }

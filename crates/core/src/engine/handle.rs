@@ -60,6 +60,7 @@ pub struct Handle {
     /// Those of them that other nodes host.
     elsewhere: AtomicU64,
     items: AtomicU64,
+    lookups: Counter,
     /// Set by whoever uses the filter, cleared by whoever looks for filters that nobody uses.
     pub(super) used: AtomicBool,
     pub(super) growing: tokio::sync::Mutex<()>,
@@ -75,6 +76,11 @@ pub struct Handle {
     windowed: bool,
     pub(super) live: ArcSwap<Live>,
 }
+
+/// A counter that all readers raise, in cache lines of its own: what they read beside it does not change.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counter(AtomicU64);
 
 /// A shard as readers see it.
 #[derive(Debug, Default)]
@@ -132,6 +138,7 @@ impl Handle {
             live: ArcSwap::default(),
             definition: ArcSwap::from_pointee(definition),
             items: AtomicU64::new(0),
+            lookups: Counter::default(),
             used: AtomicBool::new(true),
             growing: tokio::sync::Mutex::default(),
             room: AtomicU64::new(0),
@@ -223,6 +230,7 @@ impl Handle {
 
     /// Asks for many keys and puts the answers into `answers`.
     pub fn contains_batch(&self, keys: &[Fingerprint], answers: &mut Vec<Answer>) {
+        self.lookups.0.fetch_add(keys.len() as u64, Ordering::Relaxed);
         if self.windowed {
             return self.window_contains(keys, answers);
         }
@@ -287,6 +295,11 @@ impl Handle {
         }
         let all = u128::from(self.items()) * u128::from(shards) / u128::from(here.max(1));
         u64::try_from(all).unwrap_or(u64::MAX)
+    }
+
+    /// Keys that were asked for here since the process was started, in batches of any length.
+    pub fn lookups(&self) -> u64 {
+        self.lookups.0.load(Ordering::Relaxed)
     }
 
     /// Whether it remembers its newest keys only, in other filters.

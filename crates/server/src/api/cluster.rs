@@ -21,6 +21,8 @@ use umbel_core::Error;
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use super::{Api, BODY_BYTES_MAX, Nodes};
+use crate::cluster::PARTITIONS_SHOWN_MAX;
+use crate::commands::look::age_ms;
 use crate::commands::table::Id;
 use crate::node::Node;
 
@@ -143,12 +145,32 @@ pub(super) async fn nodes(caller: Caller) -> Reply {
         })
     };
     let all: Vec<Value> = view.nodes().iter().map(described).collect();
+    let hosts = |partition| {
+        json!({
+            "partition": partition,
+            "serving": view.hosts(partition).map(|node| &node.name).collect::<Vec<_>>(),
+            "wanted": view.ring_hosts(partition).collect::<Vec<_>>(),
+        })
+    };
+    let hosts: Vec<Value> = (0..view.partitions()).take(PARTITIONS_SHOWN_MAX).map(hosts).collect();
+    let here = caller.node.engine.hosted().into_iter().take(PARTITIONS_SHOWN_MAX).map(|one| {
+        json!({
+            "partition": one.partition,
+            "first": one.is_first,
+            "age_ms": age_ms(one.age),
+            "uncheckpointed_bytes": one.bytes_since_checkpoint,
+        })
+    });
+    let here: Vec<Value> = here.collect();
     Ok(Json(json!({
         "cluster": nodes.cluster(),
         "node": membership.name(),
         "partitions": view.partitions(),
         "copies": view.copies(),
         "settled": view.is_settled(),
+        "slots": caller.node.engine.settings().slots,
         "nodes": all,
+        "hosts": hosts,
+        "here": here,
     })))
 }

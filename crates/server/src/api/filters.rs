@@ -15,7 +15,7 @@ use super::fault::{Fault, Reply};
 use crate::commands::table::Id;
 use crate::growth::{Pace, factor, seconds};
 use crate::making::Making;
-use crate::names::{key_of, name_of};
+use crate::names::{name_of, shown};
 use crate::work::beside;
 
 /// Filters on a page of the list, if nobody says, and at most.
@@ -76,13 +76,14 @@ pub(super) async fn list(caller: Caller, page: Result<Query<Page>, QueryFault>) 
         return Err(Fault::invalid(format!("limit is 1 to {PAGE_MAX}")));
     }
     let filters = caller.node.engine.filters();
-    let mut shown = filters.iter().filter_map(|filter| {
+    let mut wanted = filters.iter().filter_map(|filter| {
         let name = name(filter);
-        let wanted = name.starts_with(&page.prefix) && page.after.as_ref().is_none_or(|after| name > *after);
-        (wanted && caller.may(Id::UmbelStats, &[&name]).is_ok()).then_some((name, filter))
+        let is_wanted =
+            name.starts_with(&page.prefix) && page.after.as_ref().is_none_or(|after| name > *after);
+        (is_wanted && caller.may(Id::UmbelStats, &[&name]).is_ok()).then_some((name, filter))
     });
-    let found: Vec<_> = shown.by_ref().take(limit).collect();
-    let next = shown.next().and(found.last()).map(|(name, _)| name.clone());
+    let found: Vec<_> = wanted.by_ref().take(limit).collect();
+    let next = wanted.next().and(found.last()).map(|(name, _)| name.clone());
     let filters: Vec<_> = found.iter().map(|(_, filter)| Arc::clone(filter)).collect();
     let items = caller.node.items_of(&filters).await?;
     let described = filters.iter().zip(items).map(|(filter, items)| with_items(&caller, filter, items));
@@ -225,7 +226,7 @@ pub(super) async fn clear(caller: Caller, Path(name): Path<String>) -> Reply {
 }
 
 fn name(filter: &Handle) -> String {
-    String::from_utf8_lossy(&key_of(&filter.definition().name)).into_owned()
+    shown(&filter.definition().name)
 }
 
 /// A description with the items of all nodes.

@@ -171,7 +171,7 @@ fn plain(value: &Value) -> Written {
 }
 
 /// Text, or bytes in base64.
-fn bytes(bytes: &[u8]) -> Written {
+pub(super) fn bytes(bytes: &[u8]) -> Written {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
         Err(_) => json!({ "base64": BASE64_STANDARD.encode(bytes) }),

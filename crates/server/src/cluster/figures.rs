@@ -6,7 +6,7 @@ use umbel_core::engine::Hosted;
 use crate::metrics::{Kind, Page};
 
 /// Partitions that have samples of their own, the first by number. A cluster of the default size has fewer.
-pub(super) const PARTITIONS_SHOWN_MAX: usize = 1024;
+pub(crate) const PARTITIONS_SHOWN_MAX: usize = 1024;
 
 /// Writes what is known of the cluster, and of the partitions that are hosted here. A slot's partition is its number modulo how many
 /// partitions there are.
