@@ -7,6 +7,9 @@ import { bytes, chance, count, date, visible } from "./words.js";
 
 const FORMATS = [{ value: "native", name: "Umbel" }, { value: "guava", name: "Guava (Java, Go, Python)" }, { value: "redisbloom", name: "RedisBloom" }];
 
+/** Versions that are listed. */
+const SHOWN = 8;
+
 /** A form that does something after a dialog, and says what came of it. */
 function form(id, fields, word, isDangerous, act) {
   const made = h("form", { class: "row", id }, ...fields, h("button", { class: isDangerous ? "danger" : "" }, `${word}…`));
@@ -75,8 +78,12 @@ export function versionTable(name, versions, again) {
       say(error.message, true);
     }
   } } }, version.current ? "current" : "Roll back…");
-  const rows = [...versions.versions].reverse().map((version) => [String(version.number), date(version.made_ms), count(version.items), bytes(version.bytes), back(version)]);
-  return table("Versions", ["Version", "Made", { name: "Keys", number: true }, { name: "Size", number: true }, "Serve"], rows);
+  // The newest, and the one that is served; older ones are listed by `umbel status` and the API.
+  const newest = [...versions.versions].reverse().filter((version, index) => index < SHOWN || version.current);
+  const rows = newest.map((version) => [String(version.number), date(version.made_ms), count(version.items), bytes(version.bytes), back(version)]);
+  const hidden = versions.versions.length - newest.length;
+  const note = hidden > 0 && h("p", { class: "note" }, `${count(hidden)} older versions are kept, too.`);
+  return h("div", null, table("Versions", ["Version", "Made", { name: "Keys", number: true }, { name: "Size", number: true }, "Serve"], rows), note);
 }
 
 export function publishing(name, again) {

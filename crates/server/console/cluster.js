@@ -13,15 +13,16 @@ function drawn(told) {
   const figures = [
     figure("Nodes", count(told.nodes.length), told.settled ? "all act on the same" : "not all know of the newest change yet"),
     figure("Partitions", count(told.partitions), `${count(told.slots)} slots, ${told.copies} copies`),
-    figure("Moves in progress", count(moving.length), moving.length === 0 ? "everything is where it should be" : "partitions on their way"),
+    figure("Moves in progress", count(moving.length), moving.length === 0 ? "all who should serve a partition do" : "partitions on their way"),
     figure("Lag of this node", span(oldest / 1000), "since all of the log was folded here, at most"),
   ];
   const nodes = told.nodes.map((node) => [visible(node.name) + (node.name === told.node ? " (this one)" : ""), visible(node.address), visible(node.zone || "–"), count(node.weight), count(node.serves), count(node.wanted), count(node.first), node.leaving ? "leaving" : "serving"]);
   const moved = moving.map((host) => [String(host.partition), host.serving.map(visible).join(", ") || "nobody", host.wanted.map(visible).join(", ")]);
+  const late = told.hosts.filter((host) => host.serving.length > host.wanted.length && !moves(host)).length;
   const here = told.here.map((one) => [String(one.partition), one.first ? "yes" : "no", span(one.age_ms / 1000), bytes(one.uncheckpointed_bytes)]);
   return [
     h("div", { class: "figures" }, figures.map((one) => one.element)),
-    h("div", { class: "pair" }, card("The ring", ring(told.slots, told.hosts, told.nodes)), card("Moves in progress", moved.length === 0 ? h("p", { class: "calm" }, "None.") : table("Moves", ["Partition", "Served by", "Should be on"], moved))),
+    h("div", { class: "pair" }, card("The ring", ring(told.slots, told.hosts, told.nodes)), card("Moves in progress", moved.length === 0 ? h("p", { class: "calm" }, late === 0 ? "None." : `None. ${late} partition${late === 1 ? " is" : "s are"} also on a node that will let go of it.`) : table("Moves", ["Partition", "Served by", "Should be on"], moved))),
     card("Nodes", table("Nodes", ["Name", "Address", "Zone", { name: "Weight", number: true }, { name: "Hosts", number: true }, { name: "Should host", number: true }, { name: "Asked first", number: true }, "State"], nodes)),
     card("Partitions on this node", table("Partitions", ["Partition", "Asked first", { name: "Lag", number: true }, { name: "Not in checkpoints", number: true }], here)),
   ];

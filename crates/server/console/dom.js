@@ -30,9 +30,15 @@ export function table(caption, columns, rows) {
 
 /** A figure with its name below it. */
 export function figure(name, value, note) {
-  const number = h("span", { class: "value" }, value);
+  const number = h("span", { class: "value" });
   const more = h("span", { class: "note" }, note ?? "");
-  return { element: h("div", { class: "figure" }, h("span", { class: "name" }, name), number, more), set: (text, extra) => { number.textContent = text; if (extra !== undefined) more.textContent = extra; } };
+  const set = (text, extra) => {
+    number.textContent = text;
+    number.classList.toggle("long", text.length > 12);
+    if (extra !== undefined) more.textContent = extra;
+  };
+  set(value);
+  return { element: h("div", { class: "figure" }, h("span", { class: "name" }, name), number, more), set };
 }
 
 /** How much of something is used, drawn and said. */

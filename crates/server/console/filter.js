@@ -50,7 +50,8 @@ export async function show(context) {
     figures.asked.set(rate(filter.lookups_per_second ?? 0));
   };
   update({});
-  figures.full.set(growth.forecast, growth.due_in_seconds ? `grows in ${span(growth.due_in_seconds)}` : growth.factor === 1 ? "it does not grow by itself" : `grows ${growth.factor} times at ${growth.at_percent} %`);
+  const [forecast, range] = growth.forecast.split(" (");
+  figures.full.set(forecast, range ? `between ${range.replace(")", "").replace(" to ", " and ")}` : growth.due_in_seconds ? `grows in ${span(growth.due_in_seconds)}` : growth.factor === 1 ? "it does not grow by itself" : `grows ${growth.factor} times at ${growth.at_percent} %`);
   const plots = h("div", { class: "pair" });
   let { points } = history;
   let newest = points[points.length - 1]?.at_ms ?? 0;
@@ -61,12 +62,18 @@ export async function show(context) {
       card(null, future(filter, growth, points)));
   };
   draw();
+  const refresh = async () => {
+    const [told, past] = await Promise.all([get(ofFilter(name), context.signal), get(ofFilter(name, "/history"), context.signal)]);
+    points = past.points;
+    update({ estimated_error: told.estimated_error, bytes: told.bytes, capacity: told.capacity });
+    draw();
+  };
   context.live((sample) => {
     const moved = sample.changed.find((one) => one.name === name);
     update(moved ?? { adds_per_second: 0, lookups_per_second: 0 });
     if (sample.point && sample.point.at_ms > newest) {
       newest = sample.point.at_ms;
-      get(ofFilter(name, "/history"), context.signal).then((told) => { points = told.points; draw(); }, () => {});
+      refresh().catch(() => {});
     }
   });
   const facts = [["Kind", filter.kind], ["Layout", filter.layout], ["Hashed by", filter.family], ["Cells in use", percent(filter.fill)], ["Generation", count(filter.generation)], ["Keeps its keys", filter.retain ? "yes: any size can be built" : "no: grows by layers"], ["In memory", filter.is_resident ? "yes" : "no: on disk until somebody asks"]];

@@ -54,7 +54,7 @@ async function show() {
     signal: gone.signal,
     name,
     /** Calls with samples while the page is shown. */
-    live: (listener) => ends.push(live.listen(listener)),
+    live: (listener) => gone.signal.aborted || ends.push(live.listen(listener)),
     again: show,
   };
   try {

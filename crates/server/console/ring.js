@@ -14,13 +14,13 @@ function piece(from, to, inner, outer) {
   return `M${at(from, outer)}A${outer} ${outer} 0 ${large} 1 ${at(to, outer)}L${at(to, inner)}A${inner} ${inner} 0 ${large} 0 ${at(from, inner)}Z`;
 }
 
-/** Whether those who serve a partition are others than those who should. */
-export const moves = (host) => host.serving.length !== host.wanted.length || host.wanted.some((name) => !host.serving.includes(name));
+/** Whether somebody who should serve a partition does not yet. Who need not any more lets go of it later. */
+export const moves = (host) => host.wanted.some((name) => !host.serving.includes(name));
 
 /** Draws `slots` slots; slot s is in partition s mod the number of `hosts`. */
 export function ring(slots, hosts, nodes) {
   const colour = new Map(nodes.map((node, index) => [node.name, (index % 8) + 1]));
-  const copies = Math.max(1, ...hosts.map((host) => host.serving.length));
+  const copies = Math.max(1, ...hosts.map((host) => host.wanted.length));
   const pieces = [];
   // Slots of a partition stand together.
   const order = Array.from({ length: slots }, (_, slot) => slot).sort((one, other) => (one % hosts.length) - (other % hosts.length) || one - other);

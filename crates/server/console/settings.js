@@ -12,7 +12,7 @@ export async function show(context) {
   const draw = () => {
     const words = search.value.toLowerCase();
     const shown = settings.filter((one) => (!changed.checked || one.source !== "default") && `${one.name} ${one.redis} ${one.meaning}`.toLowerCase().includes(words));
-    const rows = shown.map((one) => [h("code", null, one.name), h("code", null, visible(one.value === "" ? "–" : one.value)), visible(one.source), one.live ? "yes" : "at a start", one.meaning]);
+    const rows = shown.map((one) => [h("code", null, one.name), h("code", null, visible(one.value === "" ? "–" : one.value)), visible(one.source), one.live ? "yes" : "no", one.meaning]);
     place.replaceChildren(rows.length === 0 ? h("p", { class: "calm" }, "None.") : table("Settings", ["Name", "Value", "From", "Live", "Meaning"], rows));
   };
   search.addEventListener("input", draw);

@@ -85,7 +85,7 @@ export async function show(context) {
   if (names.length === 0) return [h("h1", null, "Copies"), card(null, h("p", { class: "calm" }, "There is no filter yet, so nobody has a copy."))];
   const name = names.includes(context.name) ? context.name : names[0];
   const choose = h("select", { on: { change: () => { location.hash = `#/sync/${encodeURIComponent(choose.value)}`; } } }, names.map((other) => h("option", { value: other, selected: other === name }, visible(other))));
-  const places = { groups: h("div", { class: "figures" }), replicas: h("div"), rollout: h("div", { "aria-live": "polite" }), versions: h("div"), start: h("div") };
+  const places = { groups: h("div", { class: "figures few" }), replicas: h("div"), rollout: h("div", { "aria-live": "polite" }), versions: h("div"), start: h("div") };
   let seen = {};
   /** Only what changed is drawn again, so that buttons stay where they are. */
   const redraw = (place, value, make) => {

@@ -78,10 +78,10 @@ fn of_filter(node: &Node, filter: &Handle) -> Option<Alert> {
         let text = format!("{name} holds more than it is made for: it errs more often than it should");
         return alert(Level::Warning, text);
     }
-    let forecast = node.growths.forecast(node, filter, items)?;
-    match forecast.full {
-        When::Now if grows => None,
-        When::Now => alert(Level::Warning, format!("{name} is full and takes no more")),
+    if items == definition.spec.capacity && !grows {
+        return alert(Level::Warning, format!("{name} is full and takes no more"));
+    }
+    match node.growths.forecast(node, filter, items)?.full {
         When::In(time) if time <= HORIZON && grows => {
             let percent = definition.grow_at.map_or(node.engine.settings().grow_at_percent, u32::from);
             let text = format!("{name} will be full in {}; it grows by itself at {percent} %", span(time));
@@ -90,6 +90,6 @@ fn of_filter(node: &Node, filter: &Handle) -> Option<Alert> {
         When::In(time) if time <= HORIZON => {
             alert(Level::Warning, format!("{name} will be full in {}", span(time)))
         }
-        When::In(_) | When::Never => None,
+        When::Now | When::In(_) | When::Never => None,
     }
 }

@@ -249,14 +249,14 @@ impl State {
         let (mut moved, mut adds, mut lookups, mut items) = (Vec::new(), 0.0, 0.0, 0);
         for filter in &filters {
             let now = (filter.items(), filter.lookups());
-            let mut watched = before.remove(&filter.id()).unwrap_or_else(|| Watched {
-                last: now,
-                at_point: now,
-                points: VecDeque::new(),
-            });
+            let known = before.remove(&filter.id());
+            // What was made since the last look may have keys already.
+            let is_new = known.is_none();
+            let mut watched =
+                known.unwrap_or_else(|| Watched { last: now, at_point: now, points: VecDeque::new() });
             let (added, asked) = (rate(watched.last.0, now.0, seconds), rate(watched.last.1, now.1, seconds));
             (adds, lookups, items) = (adds + added, lookups + asked, items + now.0);
-            let (was_busy, is_growing) = (watched.last != now, filter.is_behind());
+            let (was_busy, is_growing) = (is_new || watched.last != now, filter.is_behind());
             watched.last = now;
             if is_point && (kept < FILTERS_KEPT_MAX || !watched.points.is_empty()) {
                 kept += usize::from(watched.points.is_empty());
