@@ -68,5 +68,8 @@ export function say(text, isBad = false) {
   place.classList.toggle("bad", isBad);
   place.classList.add("shown");
   clearTimeout(say.timer);
-  say.timer = setTimeout(() => place.classList.remove("shown"), 6000);
+  say.timer = setTimeout(() => {
+    place.textContent = "";
+    place.classList.remove("shown");
+  }, 6000);
 }

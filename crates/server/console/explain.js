@@ -28,7 +28,7 @@ function eleven() {
   };
   const ask = () => {
     const number = Number(input.value);
-    const answer = !filter.has(number) ? "One of them is 0: it was never added, for certain." : filter.keys.has(number) ? "Both are 1: maybe. It was added." : `Both are 1: maybe. But nobody added it: others set these bits (${Eleven.hashes(number).map((bit) => [...filter.bits[bit]][0]).join(" and ")}). That is a false positive.`;
+    const answer = !filter.has(number) ? "One of them is 0: it was never added, for certain." : filter.keys.has(number) ? "Both are 1: maybe. It was added." : `Both are 1: maybe. But nobody added it: others set these bits (${[...new Set(Eleven.hashes(number).map((bit) => [...filter.bits[bit]][0]))].join(" and ")}). That is a false positive.`;
     told.textContent = `${hashes(number)}. ${answer}`;
     draw(number);
   };

@@ -46,7 +46,7 @@ export function plot({ title, series, x, y, marks = [], log = false, binary = fa
     s("text", { x: across(mark), y: HEIGHT - 8, "text-anchor": index === 0 ? "start" : index === 4 ? "end" : "middle" }, x(mark)));
   const named = marks.map((mark) => [
     s("line", { class: "level", x1: LEFT, x2: WIDTH - RIGHT, y1: up(mark.at), y2: up(mark.at) }),
-    s("text", { class: "level", x: WIDTH - RIGHT - 4, y: up(mark.at) - 5, "text-anchor": "end" }, mark.name),
+    s("text", { class: "level", x: LEFT + 4, y: up(mark.at) - 5 }, mark.name),
   ]);
   const lines = drawn.map((line, index) => s("path", {
     class: `line line-${index + 1}${line.dashed ? " dashed" : ""}`,
