@@ -25,12 +25,12 @@ const tell = (state, why) => watchers.forEach((watcher) => watcher(state, why));
 /** Reads events until there are no more. */
 async function read(signal) {
   const answer = await raw("GET", "/v1/console/events", { signal });
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const [reader, decoder] = [answer.body.getReader(), new TextDecoder()];
   let rest = "";
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    const events = (rest + value).split("\n\n");
+    const events = (rest + decoder.decode(value, { stream: true })).split("\n\n");
     rest = events.pop();
     for (const event of events) {
       const data = event.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5).trimStart()).join("\n");

@@ -47,7 +47,8 @@ pub(super) async fn plan(_caller: Caller, wanted: Result<Query<Wanted>, QueryRej
     let kind = kind(name).ok_or_else(|| Fault::invalid(format!("kind {name}")))?;
     let spec = Spec::hosted(layout, wanted.capacity, wanted.error).kind(kind);
     let (copies, share) = (wanted.copies.unwrap_or(1), wanted.node_share.unwrap_or(NODE_SHARE));
-    if !(1..=COPIES_MAX).contains(&copies) || !(share > 0.0 && share <= 1.0) {
+    let is_possible = (1..=COPIES_MAX).contains(&copies) && share > 0.0 && share <= 1.0;
+    if !is_possible {
         return Err(Fault::invalid(format!(
             "copies are 1 to {COPIES_MAX}, and node_share is over 0 and up to 1"
         )));

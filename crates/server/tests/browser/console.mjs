@@ -261,6 +261,8 @@ try {
 
   await check("the keyboard is enough", async () => {
     await go("#/", "Overview");
+    await page.reload();
+    await comesTo("h1", "Overview");
     await page.keyboard.press("Tab");
     assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the page");
     await page.keyboard.press("Enter");
