@@ -470,4 +470,4 @@ fn gone() -> Error {
     Error::Closed("the log was closed".into())
 }
 
-const _: () = assert!(HEADER_BYTES.is_multiple_of(frame::ALIGNMENT as u64));
+const _: () = assert!(HEADER_BYTES.is_multiple_of(ALIGNMENT as u64));
