@@ -150,10 +150,6 @@ async fn change(node: &Node, filter: u64, change: impl Fn(&Rollout) -> Rollout) 
         let Some((rollout, found)) = read(node, filter).await? else {
             return Err(Trouble::Conflict("there is no rollout of this filter".into()));
         };
-        if rollout.state == State::RolledBack && rollout.why == ASKED {
-            // Whoever asked before and did not hear of it is told so.
-            return Ok(rollout);
-        }
         if !rollout.is_open() {
             return Err(Trouble::Conflict("the rollout has ended".into()));
         }
@@ -171,7 +167,11 @@ async fn change(node: &Node, filter: u64, change: impl Fn(&Rollout) -> Rollout) 
 
 /// Sends all replicas back to the version before.
 pub(crate) async fn abort(node: &Node, filter: u64) -> Result<Rollout, Trouble> {
-    change(node, filter, |rollout| rollout.back(ASKED.into())).await
+    match read(node, filter).await? {
+        // Whoever asked before and did not hear of it is told so.
+        Some((rollout, _)) if rollout.state == State::RolledBack && rollout.why == ASKED => Ok(rollout),
+        _ => change(node, filter, |rollout| rollout.back(ASKED.into())).await,
+    }
 }
 
 /// Holds a rollout where it is, or lets it go on.
