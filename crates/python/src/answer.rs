@@ -4,6 +4,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use umbel_client::Answer as Said;
 
+/// A function and its arguments, as pickles have them.
+type Call<'py> = (Bound<'py, PyAny>, (Bound<'py, PyAny>, &'static str));
+
 /// What is known of a key.
 ///
 /// ABSENT is certain, MAYBE is worth a look, and UNKNOWN means that the filter cannot be asked here and now, or
@@ -32,10 +35,7 @@ impl Answer {
         }
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyAny>, &'static str))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Call<'py>> {
         let name = match self {
             Self::Absent => "ABSENT",
             Self::Maybe => "MAYBE",
