@@ -274,7 +274,7 @@ impl Shadow {
         let has_room = self.again.len() < AGAIN_MAX;
         match check(&words) {
             Some(asked) if has_room && is_lookup(&command) => {
-                self.again.push_back(Again::new(words, asked, None))
+                self.again.push_back(Again::new(words, asked, None));
             }
             Some(asked) if has_room && is_known => {
                 let said = Some((old.clone(), new.clone()));
