@@ -94,24 +94,26 @@ export async function show(context) {
     seen[place] = text;
     places[place].replaceChildren(...make().filter(Boolean));
   };
+  // What does not come now comes with a later sample, unless the page was left.
+  const again = () => look().catch(() => {});
   const look = async () => {
     const of = (rest) => maybe(ofFilter(name, rest), context.signal);
     const [replicas, rollout, versions] = await Promise.all([of("/replicas"), of("/rollout"), of("/versions")]);
     const list = replicas.replicas ?? [];
     redraw("groups", list.map((replica) => replica.strategy), () => byStrategy(list));
     redraw("replicas", replicas, () => [replicas.missing ? h("p", { class: "calm" }, visible(replicas.missing.message)) : replicaTable(list)]);
-    redraw("rollout", [rollout, list.map((replica) => replica.version)], () => rolloutCard(name, rollout, list, look));
-    redraw("versions", versions, () => [versionTable(name, versions, look)]);
-    redraw("start", rollout.state === "running", () => [rollout.state === "running" ? null : starter(name, look)]);
+    redraw("rollout", [rollout, list.map((replica) => replica.version)], () => rolloutCard(name, rollout, list, again));
+    redraw("versions", versions, () => [versionTable(name, versions, again)]);
+    redraw("start", rollout.state === "running", () => [rollout.state === "running" ? null : starter(name, again)]);
   };
   await look();
   let ticks = 0;
-  context.live(() => { ticks += 1; if (ticks % EVERY === 0) look().catch(() => {}); });
+  context.live(() => { ticks += 1; if (ticks % EVERY === 0) again(); });
   return [
     h("h1", null, "Copies"),
     h("div", { class: "row" }, field("Filter", choose)),
     places.groups,
     card("Copies", places.replicas),
-    h("div", { class: "pair" }, card("Rollout", places.rollout, places.start), card("Versions", places.versions, publishing(name, look))),
+    h("div", { class: "pair" }, card("Rollout", places.rollout, places.start), card("Versions", places.versions, publishing(name, again))),
   ];
 }
