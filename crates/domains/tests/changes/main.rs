@@ -4,6 +4,7 @@
 
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 #[path = "../../../adapters/tests/common/mod.rs"]
+#[expect(clippy::disallowed_methods, reason = "real servers are waited for in real time")]
 mod common;
 mod databases;
 
