@@ -16,7 +16,7 @@ const DIRECTIONS: [(&str, &[&str]); 10] = [
     ("umbel-adapters", &["umbel-filter", "umbel-core"]),
     ("umbel-client", &["umbel-filter", "umbel-core"]),
     ("umbel-load", &["umbel-filter", "umbel-core", "umbel-adapters", "umbel-client"]),
-    ("umbel-domains", &["umbel-filter", "umbel-core", "umbel-client", "umbel-load"]),
+    ("umbel-domains", &["umbel-filter", "umbel-core", "umbel-adapters", "umbel-client", "umbel-load"]),
     // The client only in its tests: replicas follow a real server.
     ("umbel-server", &["umbel-filter", "umbel-core", "umbel-client"]),
     (
