@@ -204,17 +204,18 @@ async fn redis_that_hangs_or_dies_holds_nobody_up() {
         (times.iter().sum::<Duration>(), times[times.len() / 2])
     };
     let (_, usual) = lookups("well").await;
+    // What it may cost beside what lookups take on this machine now.
+    let bound = 4 * usual + Duration::from_millis(5);
     redis.signal("-STOP");
     let (all, middle) = lookups("stopped").await;
     // One lookup waits, and the others of a second do not even try.
-    assert!(middle < Duration::from_millis(5), "{middle:?}");
-    assert!(all < LOOKUPS * Duration::from_millis(5), "{all:?} for {LOOKUPS}");
+    assert!(middle < bound && all < LOOKUPS * bound, "{middle:?}, {all:?} for {LOOKUPS}; {usual:?} before");
     redis.signal("-CONT");
     let said =
         format!("a lookup takes {usual:?} with it; {middle:?} while it hangs, {LOOKUPS} of them {all:?}");
     drop(redis);
     let (gone, middle) = lookups("gone").await;
-    assert!(middle < Duration::from_millis(5) && gone < LOOKUPS * Duration::from_millis(5), "{gone:?}");
+    assert!(middle < bound && gone < LOOKUPS * bound, "{middle:?}, {gone:?} for {LOOKUPS}; {usual:?} before");
     passed(&service, "answers", "hangs, dies", said);
 }
 
@@ -234,30 +235,35 @@ fn redis_is_named_in_the_settings() {
     // A domain that is only asked over the network says nothing against what is kept.
     all.iter().for_each(Deployment::has_copies);
     let [north, south, west] = all;
-    west.add("west-1", "The first of west");
-    for one in [&north, &south] {
-        one.comes_to("west-1", "", &[("north", "absent"), ("south", "absent"), ("west", "maybe")]);
-    }
-    let first = north.lookup("west-1", "?fetch=true");
-    assert_eq!(
-        (&first["record"]["domain"], &first["domains"][0]["from"]),
-        (&json!("west"), &json!("source"))
-    );
+    // A busy machine may keep Redis from answering in its few milliseconds; then a lookup goes on without it, and another key is tried.
     let end = Instant::now() + PATIENCE;
-    while told(&redis.url(), "DBSIZE") == ":0" {
-        assert!(Instant::now() < end, "north does not share what it has: {}", north.said());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let second = south.lookup("west-1", "?fetch=true");
-    assert_eq!(
-        (&second["record"], &second["domains"][0]["from"]),
-        (&first["record"], &json!("cache")),
-        "{second}"
-    );
-    west.erase("west-1");
+    let is_shared = |key: &str| {
+        west.add(key, "One of west");
+        for one in [&north, &south] {
+            one.comes_to(key, "", &[("north", "absent"), ("south", "absent"), ("west", "maybe")]);
+        }
+        let before = told(&redis.url(), "DBSIZE");
+        let first = north.lookup(key, "?fetch=true");
+        assert_eq!(
+            (&first["record"]["domain"], &first["domains"][0]["from"]),
+            (&json!("west"), &json!("source"))
+        );
+        // It is written behind the answer's back; whoever was refused leaves it alone for a second.
+        let wait = Instant::now() + Duration::from_millis(1_500);
+        while told(&redis.url(), "DBSIZE") == before && Instant::now() < wait {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let second = south.lookup(key, "?fetch=true");
+        assert_eq!(second["record"], first["record"], "{second}");
+        second["domains"][0]["from"] == "cache"
+    };
+    let mut keys = (1..).map(|number| format!("west-{number}"));
+    let key = keys.find(|key| is_shared(key) || Instant::now() > end).unwrap();
+    assert!(Instant::now() < end, "nothing is shared: {}", north.said());
+    west.erase(&key);
     for one in [&north, &south] {
-        one.comes_to("west-1", "", &[("north", "absent"), ("south", "absent"), ("west", "absent")]);
-        assert_eq!(one.lookup("west-1", "?fetch=true")["absent"], true);
+        one.comes_to(&key, "", &[("north", "absent"), ("south", "absent"), ("west", "absent")]);
+        assert_eq!(one.lookup(&key, "?fetch=true")["absent"], true);
     }
     passed(&service, "answers", "of two servers", "what one has fetched the other one need not");
 
