@@ -5,6 +5,7 @@
 mod out;
 
 mod bench;
+mod completions;
 mod config;
 mod doctor;
 mod export;
@@ -30,13 +31,14 @@ mod serve;
 mod sole;
 mod status;
 mod svg;
+mod top;
 mod transfer;
 mod units;
 mod verify;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(name = "umbel", version, about = "Set-membership filters: \"have we seen this before?\"")]
@@ -57,6 +59,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Ping(ping::Arguments),
     Status(status::Arguments),
+    Top(top::Arguments),
     Publish(publish::Arguments),
     Rollback(publish::Rollback),
     Rollout(rollout::Arguments),
@@ -70,6 +73,8 @@ enum Command {
     Export(export::Arguments),
     Verify(verify::Arguments),
     Mirror(mirror::Arguments),
+    Completions(completions::Completions),
+    Man(completions::Manual),
 }
 
 fn main() -> ExitCode {
@@ -84,6 +89,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Ping(arguments) => ping::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Status(arguments) => status::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Top(arguments) => top::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Publish(arguments) => publish::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Rollback(arguments) => publish::roll_back(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Rollout(arguments) => rollout::run(&arguments),
@@ -97,6 +103,13 @@ fn main() -> ExitCode {
         Command::Export(arguments) => export::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Mirror(arguments) => mirror::run(&arguments),
+        Command::Completions(arguments) => {
+            completions::complete(&arguments, Arguments::command());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man(arguments) => {
+            completions::write_manual(&arguments, Arguments::command()).map(|()| ExitCode::SUCCESS)
+        }
     };
     match outcome {
         Ok(code) => code,

@@ -67,6 +67,11 @@ pub(crate) fn time(milliseconds: u64) -> String {
 
 /// Prints rows under a head, each column as wide as it has to be.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) {
+    print!("{}", columns(head, rows));
+}
+
+/// Rows under a head as lines of text.
+pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..head.len())
         .map(|column| {
             let cells = rows.iter().map(|row| row[column].chars().count());
@@ -75,10 +80,10 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) {
         .collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let padded = cells.zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        println!("{}", padded.collect::<Vec<_>>().join("  ").trim_end());
+        format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
     };
-    line(&mut head.iter().copied());
-    rows.iter().for_each(|row| line(&mut row.iter().map(String::as_str)));
+    let head = line(&mut head.iter().copied());
+    rows.iter().fold(head, |text, row| text + &line(&mut row.iter().map(String::as_str)))
 }
 
 #[cfg(test)]
