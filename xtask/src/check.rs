@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::licences;
 use crate::planes;
 use crate::step::{Failure, command, exists, output, run};
 
@@ -57,11 +58,10 @@ pub(crate) fn check() -> Result<(), Failure> {
             .env("RUSTDOCFLAGS", "-D warnings"),
     )?;
     directions()?;
+    licences::check()?;
     if exists("cargo-deny") {
         // Not the advisories: the gate must not fail because a database on the network has changed or is away.
-        run("licences", &mut command("cargo deny --all-features check licenses bans sources"))?;
-    } else {
-        eprintln!("== licences: cargo-deny is not installed, not checked");
+        run("licences and sources", &mut command("cargo deny --all-features check licenses bans sources"))?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod cluster;
 mod docs;
 mod fuzz;
 mod imports;
+mod licences;
 mod packages;
 mod planes;
 mod python;
