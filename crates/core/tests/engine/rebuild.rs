@@ -392,26 +392,33 @@ fn what_cannot_be_filled_anew_is_refused() {
 /// A filter is added to and asked by others all the time while another one takes its place: nobody sees that.
 #[test]
 fn nobody_notices_the_switch() {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+    const BATCH: u64 = 5;
     let disk = MemoryDisk::default();
     let settings = Settings { memory_bytes: 256 << 20, ..settings() };
     let engine = run(open_with(&disk, settings)).unwrap();
     engine.start().unwrap();
-    let stop = AtomicBool::new(false);
+    let (stop, added) = (AtomicBool::new(false), AtomicU64::new(1_000_000));
     run(engine.create(everywhere("f", Spec::bloom(10_000, 0.001)))).unwrap();
     let filter = engine.filter("f").unwrap();
     crate::world::block_on(engine.add(&filter, &keys(0..1000))).unwrap();
-    let added = std::thread::scope(|scope| {
+    let last_begun = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            let mut next = 1_000_000;
             while !stop.load(Ordering::Relaxed) {
                 let filter = engine.filter("f").expect("the name is always somebody's");
-                crate::world::block_on(engine.add(&filter, &keys(next..next + 5))).unwrap();
-                next += 5;
+                let next = added.load(Ordering::SeqCst);
+                crate::world::block_on(engine.add(&filter, &keys(next..next + BATCH))).unwrap();
+                added.store(next + BATCH, Ordering::SeqCst);
             }
-            next
         });
+        // However late a busy machine lets it.
+        let writer_goes_on = || {
+            let end = added.load(Ordering::SeqCst) + 3 * BATCH;
+            while added.load(Ordering::SeqCst) < end && !writer.is_finished() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        };
         let reader = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let filter = engine.filter("f").expect("the name is always somebody's");
@@ -419,9 +426,12 @@ fn nobody_notices_the_switch() {
                 assert_eq!(answers, [Answer::Maybe; 50]);
             }
         });
+        let mut last_begun = 0;
         for _ in 0..5 {
             crate::world::block_on(async {
                 let rebuild = begin(&engine, "f").await;
+                last_begun = added.load(Ordering::SeqCst);
+                writer_goes_on();
                 for start in (0..1000).step_by(100) {
                     fill(&engine, &rebuild, &keys(start..start + 100)).await;
                 }
@@ -430,16 +440,17 @@ fn nobody_notices_the_switch() {
             });
         }
         let before = engine.filter("f").unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        writer_goes_on();
         stop.store(true, Ordering::Relaxed);
         reader.join().unwrap();
-        let next = writer.join().unwrap();
+        writer.join().unwrap();
         assert_eq!(engine.filter("f").unwrap().id(), before.id());
-        next
+        last_begun
     });
     let filter = engine.filter("f").unwrap();
     assert_eq!(run(absent(&engine, &filter, &keys(0..1000))), 0);
-    // What was added while the last one was filled, and after that, is there.
-    assert_eq!(run(absent(&engine, &filter, &keys(added - 5..added))), 0);
+    // What was added while the last one was filled, and after that, is there: all but a batch that was on its way when that began.
+    let added = last_begun + BATCH..added.into_inner();
+    assert_eq!(run(absent(&engine, &filter, &keys(added))), 0);
     engine.stop();
 }
