@@ -381,6 +381,17 @@ try {
     await go("#/settings", "Settings");
     await page.fill("input[type=search]", "slowlog");
     await picture("settings", { height: 620, whole: false });
+    for (let asked = 0; asked < 12; asked += 1) {
+      await call("POST", "/v1/lookup/records", { key: `https://example.org/0/${Math.trunc(asked / 4) + 1}` });
+    }
+    await go("#/lookups", "Lookups");
+    await page.fill("input.key", "https://example.org/0/1");
+    await page.keyboard.press("Enter");
+    await comesTo(".verdict", "Maybe");
+    await picture("lookups");
+    await go("#/slowlog", "Slow log");
+    await comesTo("tbody", "BF.ADD");
+    await picture("slowlog", { whole: false });
     stop = true;
     await work;
   }
