@@ -1,6 +1,7 @@
 //! A cluster on this machine, with the engines that it stands on, to be played with.
 //!
-//! A node is a folder below `target/cluster` with its data, what it says (`output`), and its `pid`.
+//! A node is a folder below `target/cluster` with its data, what it says (`output`), and its `pid`. Beside them stand the addresses of the
+//! engines (`planes`) and the command that nodes are started with (`command`), for those that are added later.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use clap::{Subcommand, ValueEnum};
 
 use crate::planes;
+use crate::server::is_ready;
 use crate::services;
 use crate::step::{self, Failure, command, root};
 
@@ -19,8 +21,12 @@ const SECRET: &str = "known to all who can read this file";
 /// Node 1 listens on the next ports.
 const RESP_PORT: u16 = 7400;
 const HTTP_PORT: u16 = 7500;
-const PARTITIONS: u32 = 64;
+/// Partitions of the log, for few nodes.
+pub(crate) const PARTITIONS: u32 = 64;
 const READY: Duration = Duration::from_secs(120);
+/// Files of the cluster's folder.
+const PLANES: &str = "planes";
+const COMMAND: &str = "command";
 
 #[derive(Subcommand)]
 pub(crate) enum What {
@@ -32,6 +38,9 @@ pub(crate) enum What {
         /// What they stand on
         #[arg(long, value_enum, default_value_t = Engines::Redis)]
         engines: Engines,
+        /// The command, if not one that is built for it, without optimisations
+        #[arg(long, value_name = "PATH")]
+        umbel: Option<PathBuf>,
     },
     /// Starts one more node, or one that was killed
     Add {
@@ -57,6 +66,35 @@ pub(crate) enum Engines {
     Kafka,
 }
 
+/// What a cluster is made of.
+pub(crate) struct Setup<'a> {
+    pub(crate) nodes: u16,
+    pub(crate) engines: Engines,
+    /// Of the log: what nodes host is divided no further.
+    pub(crate) partitions: u32,
+    /// The command, if it need not be built.
+    pub(crate) umbel: Option<&'a Path>,
+}
+
+/// A cluster that goes down with this value, whatever happens.
+pub(crate) struct Up;
+
+impl Up {
+    pub(crate) fn new(setup: &Setup) -> Result<Self, Failure> {
+        let up = Self;
+        start(setup)?;
+        Ok(up)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if let Err(error) = down() {
+            eprintln!("the cluster is not down: {error}; cargo xtask cluster down");
+        }
+    }
+}
+
 impl Engines {
     /// The engine of each plane.
     fn planes(self) -> [(&'static str, &'static str); 3] {
@@ -75,7 +113,7 @@ impl Engines {
 
 pub(crate) fn run(what: &What) -> Result<(), Failure> {
     match what {
-        What::Up { nodes, engines } => up(*nodes, *engines),
+        What::Up { nodes, engines, umbel } => up(*nodes, *engines, umbel.as_deref()),
         What::Add { number } => add(*number),
         What::Kill { number } => kill(*number),
         What::Status => status(),
@@ -87,35 +125,82 @@ fn folder() -> PathBuf {
     root().join("target/cluster")
 }
 
-fn up(nodes: u16, engines: Engines) -> Result<(), Failure> {
-    down()?;
-    planes::prepare()?;
-    // As the tests build it: with other packages or features, it would be built again.
-    step::run("build", &mut command("cargo build --workspace --features umbel/full"))?;
-    services::start(&engines.services())?;
-    std::fs::create_dir_all(folder())?;
-    let mut arguments = Vec::new();
-    for (flag, service) in engines.planes() {
-        arguments.extend([flag.to_owned(), address(service, flag)?]);
-    }
-    std::fs::write(folder().join("planes"), arguments.join("\n"))?;
-    for number in 1..=nodes {
-        launch(number, &arguments)?;
-    }
-    (1..=nodes).try_for_each(wait)?;
+fn up(nodes: u16, engines: Engines, umbel: Option<&Path>) -> Result<(), Failure> {
+    start(&Setup { nodes, engines, partitions: PARTITIONS, umbel })?;
     println!("\nA cluster of {nodes} nodes. Any of them answers for all:");
     for number in 1..=nodes {
-        println!("  redis-cli -p {} bf.add urls https://example.org/{number}", RESP_PORT + number);
+        println!("  redis-cli -p {} bf.add urls https://example.org/{number}", port(number));
     }
-    println!("  target/debug/umbel status --server http://127.0.0.1:{}", HTTP_PORT + 1);
+    println!("  {} status --server {}", umbel_command()?.display(), http(1));
     println!("  cargo xtask cluster kill 1; cargo xtask cluster add {}; cargo xtask cluster down", nodes + 1);
     Ok(())
 }
 
+/// Starts engines and nodes, and waits until all nodes serve. What was there before is gone.
+fn start(setup: &Setup) -> Result<(), Failure> {
+    let umbel = match setup.umbel {
+        Some(path) => path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?,
+        None => {
+            planes::prepare()?;
+            // As the tests build it: with other packages or features, it would be built again.
+            step::run("build", &mut command("cargo build --workspace --features umbel/full"))?;
+            root().join("target/debug/umbel")
+        }
+    };
+    down()?;
+    services::start(&setup.engines.services())?;
+    std::fs::create_dir_all(folder())?;
+    let mut arguments = Vec::new();
+    for (flag, service) in setup.engines.planes() {
+        arguments.extend([flag.to_owned(), address(service, flag, setup.partitions)?]);
+    }
+    std::fs::write(folder().join(PLANES), arguments.join("\n"))?;
+    std::fs::write(folder().join(COMMAND), umbel.as_os_str().as_encoded_bytes())?;
+    (1..=setup.nodes).try_for_each(launch)?;
+    (1..=setup.nodes).try_for_each(wait)
+}
+
+/// The port at which a node speaks RESP.
+pub(crate) fn port(number: u16) -> u16 {
+    RESP_PORT + number
+}
+
+/// The port at which a node speaks HTTP.
+pub(crate) fn http_port(number: u16) -> u16 {
+    HTTP_PORT + number
+}
+
+/// Where that is, for commands of ours.
+pub(crate) fn http(number: u16) -> String {
+    format!("http://127.0.0.1:{}", http_port(number))
+}
+
+/// What the cluster calls a node: as `umbel plan --nodes` does, so that its ring is this cluster's.
+pub(crate) fn name(number: u16) -> String {
+    format!("node-{number}")
+}
+
+/// The command that nodes were started with.
+pub(crate) fn umbel_command() -> Result<PathBuf, Failure> {
+    Ok(recorded(COMMAND)?.into())
+}
+
+/// Where the cluster's registry is.
+pub(crate) fn registry() -> Result<String, Failure> {
+    let arguments = recorded(PLANES)?;
+    let mut words = arguments.lines().skip_while(|word| *word != "--registry");
+    Ok(words.nth(1).ok_or("the cluster has no registry")?.to_owned())
+}
+
+fn recorded(file: &str) -> Result<String, Failure> {
+    std::fs::read_to_string(folder().join(file))
+        .map_err(|_| "there is no cluster: cargo xtask cluster up".into())
+}
+
 /// The address of a plane on a service.
-fn address(service: &str, flag: &str) -> Result<String, Failure> {
+fn address(service: &str, flag: &str, partitions: u32) -> Result<String, Failure> {
     let at = services::address(service)?;
-    let partitions = if flag == "--log" { format!("?partitions={PARTITIONS}") } else { String::new() };
+    let partitions = if flag == "--log" { format!("?partitions={partitions}") } else { String::new() };
     if service != "s3" {
         return Ok(format!("{service}://{at}/{NAME}{partitions}"));
     }
@@ -125,22 +210,21 @@ fn address(service: &str, flag: &str) -> Result<String, Failure> {
     Ok(format!("s3://{NAME}/umbel?endpoint=http://{at}&region=us-east-1"))
 }
 
-fn add(number: u16) -> Result<(), Failure> {
-    let arguments = std::fs::read_to_string(folder().join("planes"))
-        .map_err(|_| "there is no cluster: cargo xtask cluster up")?;
-    let arguments: Vec<String> = arguments.lines().map(str::to_owned).collect();
-    launch(number, &arguments)?;
+/// Starts one more node, or one that was killed, and waits until it serves.
+pub(crate) fn add(number: u16) -> Result<(), Failure> {
+    launch(number)?;
     wait(number)?;
-    println!("node {number} serves: redis-cli -p {}", RESP_PORT + number);
+    println!("node {number} serves: redis-cli -p {}", port(number));
     Ok(())
 }
 
 fn place(number: u16) -> PathBuf {
-    folder().join(format!("node{number}"))
+    folder().join(name(number))
 }
 
-fn launch(number: u16, planes: &[String]) -> Result<(), Failure> {
-    if let Some(pid) = pid(&place(number)) {
+fn launch(number: u16) -> Result<(), Failure> {
+    let planes = recorded(PLANES)?;
+    if let Some(pid) = process(number) {
         return Err(format!("node {number} runs already, as process {pid}").into());
     }
     let place = place(number);
@@ -148,10 +232,10 @@ fn launch(number: u16, planes: &[String]) -> Result<(), Failure> {
     let output = std::fs::File::create(place.join("output"))?;
     // In a session of its own: it outlives this chore.
     let process = Command::new("setsid")
-        .arg(root().join("target/debug/umbel"))
-        .args(["serve", "--cluster", NAME, "--node", &format!("node{number}"), "--threads", "1"])
-        .args(["--port", &(RESP_PORT + number).to_string(), "--http-port", &(HTTP_PORT + number).to_string()])
-        .args(planes)
+        .arg(umbel_command()?)
+        .args(["serve", "--cluster", NAME, "--node", &name(number), "--threads", "1"])
+        .args(["--port", &port(number).to_string(), "--http-port", &http_port(number).to_string()])
+        .args(planes.lines())
         .arg("--data")
         .arg(place.join("data"))
         .env("UMBEL_CLUSTER_SECRET", SECRET)
@@ -166,6 +250,10 @@ fn launch(number: u16, planes: &[String]) -> Result<(), Failure> {
 }
 
 /// The process of a node, if it runs.
+pub(crate) fn process(number: u16) -> Option<u32> {
+    pid(&place(number))
+}
+
 fn pid(place: &Path) -> Option<u32> {
     let pid: u32 = std::fs::read_to_string(place.join("pid")).ok()?.trim().parse().ok()?;
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -177,8 +265,8 @@ fn pid(place: &Path) -> Option<u32> {
 /// Waits until a node has everything that it should.
 fn wait(number: u16) -> Result<(), Failure> {
     let end = Instant::now() + READY;
-    while !is_ready(number) {
-        if pid(&place(number)).is_none() || Instant::now() > end {
+    while !is_ready(http_port(number)) {
+        if process(number).is_none() || Instant::now() > end {
             let said = std::fs::read_to_string(place(number).join("output")).unwrap_or_default();
             return Err(format!("node {number} does not serve: {said}").into());
         }
@@ -187,15 +275,9 @@ fn wait(number: u16) -> Result<(), Failure> {
     Ok(())
 }
 
-fn is_ready(number: u16) -> bool {
-    let Ok(mut socket) = TcpStream::connect(("127.0.0.1", HTTP_PORT + number)) else { return false };
-    let asked = socket.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    let mut answer = String::new();
-    asked.is_ok() && socket.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
-}
-
-fn kill(number: u16) -> Result<(), Failure> {
-    let pid = pid(&place(number)).ok_or_else(|| format!("node {number} does not run"))?;
+/// Kills a node, without a word to the others.
+pub(crate) fn kill(number: u16) -> Result<(), Failure> {
+    let pid = process(number).ok_or_else(|| format!("node {number} does not run"))?;
     step::run(&format!("kill node {number}"), &mut command(&format!("kill -KILL {pid}")))
 }
 

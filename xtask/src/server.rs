@@ -51,10 +51,7 @@ impl Server {
     }
 
     fn is_ready(&self) -> bool {
-        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.http_port)) else { return false };
-        let asked = stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
-        let mut answer = String::new();
-        asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+        is_ready(self.http_port)
     }
 
     /// Ends it without a word.
@@ -86,6 +83,20 @@ impl Drop for Server {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// What a server of this machine says to a GET, head and body.
+pub(crate) fn get(http_port: u16, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", http_port))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Whether a server has everything that it should.
+pub(crate) fn is_ready(http_port: u16) -> bool {
+    get(http_port, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
 
 /// Ports under those that the system gives to clients by itself.
