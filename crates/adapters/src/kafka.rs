@@ -34,6 +34,8 @@ const READERS: usize = 8;
 const MANY: &[u8] = b"many";
 /// How long a system takes to write what Kafka leaves to it.
 const WRITEBACK: Duration = Duration::from_secs(30);
+/// Pause before a partition without a leader is asked again.
+const LEADER_PAUSE: Duration = Duration::from_millis(50);
 
 /// A log in a topic.
 ///
@@ -78,6 +80,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn failed(doing: &str, error: &KafkaError) -> Error {
     Error::Retry(format!("{doing}: {error}"))
+}
+
+/// Whether nobody answers for a partition for the moment: it was just made, and its broker does not know yet that it leads it, or brokers
+/// are about to change places.
+fn is_without_leader(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{LeaderNotAvailable, NotLeaderForPartition, UnknownTopicOrPartition};
+    let passing = [LeaderNotAvailable, NotLeaderForPartition, UnknownTopicOrPartition];
+    error.rdkafka_error_code().is_some_and(|code| passing.contains(&code))
 }
 
 /// Does what waits for Kafka where it holds up nobody else.
@@ -369,9 +379,16 @@ impl KafkaLog {
 impl Reader {
     /// How many messages are gone, and how many there were ever.
     fn ends(&self, topic: &str, partition: u32, timeout: Duration) -> Result<(u64, u64)> {
-        let ends = self.consumer.fetch_watermarks(topic, partition as i32, timeout);
-        let (low, high) = ends.map_err(|error| failed("cannot read the bounds", &error))?;
-        Ok((low.max(0) as u64, high.max(0) as u64))
+        let end = Instant::now() + timeout;
+        loop {
+            match self.consumer.fetch_watermarks(topic, partition as i32, timeout) {
+                Ok((low, high)) => return Ok((low.max(0) as u64, high.max(0) as u64)),
+                Err(error) if is_without_leader(&error) && Instant::now() < end => {
+                    std::thread::sleep(LEADER_PAUSE);
+                }
+                Err(error) => return Err(failed("cannot read the bounds", &error)),
+            }
+        }
     }
 
     fn read(

@@ -425,6 +425,23 @@ async fn rabbitmq_retention_is_seen() {
     passed(&service, "log", "retention by policy", row);
 }
 
+/// The broker of a topic that was just made leads its partitions one after another. Whoever asks for them at once is not sent away, as a
+/// node does that starts where nobody was before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn kafka_answers_for_new_partitions() {
+    const PARTITIONS: u32 = 256;
+    let Some(service) = service("kafka") else { return };
+    let url = format!("kafka://{}/{}?partitions={PARTITIONS}", service.address(), fresh("new"));
+    let log = open_log(&url).await.unwrap().plane;
+    // The last ones first: they are led last.
+    for partition in (0..PARTITIONS).rev() {
+        let bounds = log.bounds(partition).await.unwrap();
+        assert_eq!(bounds.oldest, bounds.tail, "partition {partition} is new");
+    }
+    passed(&service, "log", "new partitions", format!("all of {PARTITIONS} answer as soon as they are made"));
+}
+
 /// A broker of three goes, while somebody writes, and then another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs real servers; `cargo xtask planes` starts them"]
