@@ -148,8 +148,9 @@ fn start(setup: &Setup) -> Result<(), Failure> {
         }
     };
     down()?;
-    services::start(&setup.engines.services())?;
+    // Before engines start: where it is, there is something to take down.
     std::fs::create_dir_all(folder())?;
+    services::start(&setup.engines.services())?;
     let mut arguments = Vec::new();
     for (flag, service) in setup.engines.planes() {
         arguments.extend([flag.to_owned(), address(service, flag, setup.partitions)?]);

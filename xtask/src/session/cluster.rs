@@ -91,7 +91,10 @@ fn happenings(story: &Story, traffic: &Traffic, newcomer: u16) -> Result<(), Fai
         writes.as_secs_f64()
     ));
     at_work(story, traffic)?;
-    story.tell(&format!("{} requests were refused or broken off since the kill", traffic.refused() - before));
+    story.tell(&format!(
+        "{} requests were refused by nodes that live since the kill",
+        traffic.refused() - before
+    ));
 
     let (before, begun) = (traffic.refused(), Instant::now());
     cluster::add(newcomer)?;

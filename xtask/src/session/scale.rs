@@ -65,8 +65,9 @@ pub(super) fn run(asked: &Asked, umbel: Option<&Path>) -> Result<(), Failure> {
     story.tell(&making.join(" "));
     let filled = fill::run(&story, &umbel, count, keys)?;
     story.tell(&format!(
-        "{keys} keys are in, {} of them new; {:.0} s, {:.0} keys a second",
+        "{keys} keys are in, {} of them new; {} requests were refused and sent again; {:.0} s, {:.0} keys a second",
         filled.added,
+        filled.refusals,
         filled.time.as_secs_f64(),
         keys as f64 / filled.time.as_secs_f64()
     ));

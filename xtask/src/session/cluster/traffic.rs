@@ -1,6 +1,7 @@
 //! Clients of a cluster: writers that note what was acknowledged and when, and readers that ask for it at any node.
 
 use std::collections::HashMap;
+use std::fmt::{Display, Formatter};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
@@ -29,13 +30,40 @@ pub(super) struct Traffic {
     acknowledged: [AtomicU64; WRITERS],
     /// When.
     times: Mutex<Vec<Duration>>,
-    refused_writes: AtomicU64,
-    refused_reads: AtomicU64,
+    writes: Refusals,
+    reads: Refusals,
     looks: AtomicU64,
     /// Keys that were acknowledged before somebody was told that they are absent, and by which node.
     wrong: Mutex<Vec<(String, u16)>>,
     /// Why a client could not go on.
     failure: Mutex<Option<String>>,
+}
+
+/// Requests that were not done at once.
+#[derive(Default)]
+pub(super) struct Refusals {
+    /// A node said so.
+    refused: AtomicU64,
+    /// There was no node, it went, or it did not answer in time.
+    unreached: AtomicU64,
+}
+
+impl Refusals {
+    fn note(&self, trouble: &Trouble) {
+        let count = match trouble {
+            Trouble::Refused(_) => &self.refused,
+            Trouble::Away(_) => &self.unreached,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Display for Refusals {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        let [refused, unreached] =
+            [&self.refused, &self.unreached].map(|count| count.load(Ordering::Relaxed));
+        write!(out, "{refused} by a node, {unreached} without a connection or an answer")
+    }
 }
 
 /// Ends the clients' work, whatever happens.
@@ -64,8 +92,8 @@ impl Traffic {
             ports: Mutex::new(ports),
             acknowledged: Default::default(),
             times: Mutex::default(),
-            refused_writes: AtomicU64::new(0),
-            refused_reads: AtomicU64::new(0),
+            writes: Refusals::default(),
+            reads: Refusals::default(),
             looks: AtomicU64::new(0),
             wrong: Mutex::default(),
             failure: Mutex::default(),
@@ -119,7 +147,7 @@ impl Traffic {
                     self.acknowledged[writer].store(batch, Ordering::Release);
                 }
                 Err(trouble) if trouble.is_passing() => {
-                    self.refused_writes.fetch_add(1, Ordering::Relaxed);
+                    self.writes.note(&trouble);
                     turn += 1;
                     std::thread::sleep(RETRY);
                 }
@@ -153,7 +181,7 @@ impl Traffic {
                     locked(&self.wrong).extend(absent.map(|(key, _)| (key, port)));
                 }
                 Err(trouble) if trouble.is_passing() => {
-                    self.refused_reads.fetch_add(1, Ordering::Relaxed);
+                    self.reads.note(&trouble);
                     std::thread::sleep(RETRY);
                 }
                 Err(trouble) => return Err(trouble),
@@ -192,14 +220,14 @@ impl Traffic {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// Requests to write and to read that were refused, or broken off.
-    pub(super) fn refusals(&self) -> [u64; 2] {
-        [&self.refused_writes, &self.refused_reads].map(|count| count.load(Ordering::Relaxed))
+    /// What was not done at once, of writes and of reads.
+    pub(super) fn refusals(&self) -> [&Refusals; 2] {
+        [&self.writes, &self.reads]
     }
 
-    /// All of them.
+    /// Requests that a node refused.
     pub(super) fn refused(&self) -> u64 {
-        self.refusals().iter().sum()
+        self.refusals().iter().map(|refusals| refusals.refused.load(Ordering::Relaxed)).sum()
     }
 
     /// Wrong answers: the key, and the port of the node.

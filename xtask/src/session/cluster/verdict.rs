@@ -35,7 +35,7 @@ pub(super) fn reach(story: &Story, traffic: &Traffic, living: &[u16]) -> Result<
     }
     story.tell(&format!("digests of the hosts are equal: {slots} slots at {hosts} hosts in all"));
     let [writes, reads] = traffic.refusals();
-    story.tell(&format!("refused or broken off, and asked again: {writes} writes, {reads} reads"));
+    story.tell(&format!("refused or not reached, and asked again: writes {writes}; reads {reads}"));
     story.tell(&format!(
         "the longest time without an acknowledged write: {:.2} s",
         traffic.longest_wait().as_secs_f64()

@@ -1,4 +1,4 @@
-//! Filling a filter as a user would: `umbel load` from streams, one through each of several nodes.
+//! Filling a filter as a user would: `umbel load` from streams, one through each node.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::services;
 use crate::session::Story;
 use crate::step::Failure;
 
-/// Loads at the same time, at most. More of them only wait for each other.
-const LOADS_MAX: u16 = 8;
+/// How long a load goes on trying. On a machine with more to do than it can, one that yields to others may wait for minutes.
+const PATIENCE: &str = "15m";
 /// How often it is told how far it is.
 const TELL_EVERY: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -25,6 +25,8 @@ pub(super) struct Filled {
     pub(super) keys: u64,
     /// Those that the filter did not take for its own before.
     pub(super) added: u64,
+    /// Requests that were refused for the moment, and sent again.
+    pub(super) refusals: u64,
     pub(super) time: Duration,
 }
 
@@ -41,7 +43,8 @@ impl Load {
             Command::new("seq").args([first.to_string(), last.to_string()]).stdout(Stdio::piped()).spawn()?;
         let stream = numbers.stdout.take().ok_or("no output")?;
         let mut loader = Command::new(umbel)
-            .args(["load", FILTER, "-", "--no-checkpoint", "--json", "--server", &cluster::http(node)])
+            .args(["load", FILTER, "-", "--no-checkpoint", "--json", "--patience", PATIENCE])
+            .args(["--server", &cluster::http(node)])
             .stdin(stream)
             .stdout(Stdio::piped())
             .spawn()?;
@@ -50,7 +53,7 @@ impl Load {
     }
 
     /// Reads what it says until it ends.
-    fn follow(&mut self, done: &AtomicU64) -> Result<u64, String> {
+    fn follow(&mut self, done: &AtomicU64, refusals: &AtomicU64) -> Result<u64, String> {
         let told = self.told.take().ok_or("no output")?;
         let mut added = None;
         for line in told.lines() {
@@ -61,7 +64,7 @@ impl Load {
             }
             match event["event"].as_str() {
                 Some("done") => added = event["added"].as_u64(),
-                Some("retry") => println!("            a load is refused and tries again: {}", event["why"]),
+                Some("retry") => _ = refusals.fetch_add(1, Ordering::Relaxed),
                 _ => {}
             }
         }
@@ -82,25 +85,25 @@ impl Drop for Load {
 
 /// Adds the numbers from 1 on.
 pub(super) fn run(story: &Story, umbel: &Path, nodes: u16, keys: u64) -> Result<Filled, Failure> {
-    let loads = nodes.min(LOADS_MAX);
     let begun = Instant::now();
     let mut running = Vec::new();
-    for load in 0..u64::from(loads) {
-        let bound = |load: u64| keys * load / u64::from(loads);
-        running.push(Load::start(umbel, load as u16 + 1, bound(load) + 1, bound(load + 1))?);
+    for node in 1..=nodes {
+        let bound = |node: u16| keys * u64::from(node) / u64::from(nodes);
+        running.push(Load::start(umbel, node, bound(node - 1) + 1, bound(node))?);
     }
     story.tell(&format!(
-        "{loads} times: $ seq FIRST LAST | umbel load {FILTER} - --no-checkpoint --server {} ...",
+        "at each of {nodes} nodes: $ seq FIRST LAST | umbel load {FILTER} - --no-checkpoint --server {} ...",
         cluster::http(1)
     ));
     let done: Vec<AtomicU64> = running.iter().map(|_| AtomicU64::new(0)).collect();
-    let is_over = AtomicBool::new(false);
+    let (is_over, refusals) = (AtomicBool::new(false), AtomicU64::new(0));
     let sum = || done.iter().map(|keys| keys.load(Ordering::Relaxed)).sum::<u64>();
     let (added, time) = std::thread::scope(|scope| {
+        let refusals = &refusals;
         let threads: Vec<_> = running
             .iter_mut()
             .zip(&done)
-            .map(|(load, done)| scope.spawn(move || load.follow(done)))
+            .map(|(load, done)| scope.spawn(move || load.follow(done, refusals)))
             .collect();
         scope.spawn(|| tell_progress(story, &sum, keys, &is_over));
         let ended =
@@ -109,7 +112,7 @@ pub(super) fn run(story: &Story, umbel: &Path, nodes: u16, keys: u64) -> Result<
         is_over.store(true, Ordering::Relaxed);
         (added, begun.elapsed())
     });
-    Ok(Filled { keys: sum(), added: added?.iter().sum(), time })
+    Ok(Filled { keys: sum(), added: added?.iter().sum(), refusals: refusals.into_inner(), time })
 }
 
 /// Says now and then how far it is.
