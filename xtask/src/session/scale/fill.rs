@@ -1,122 +1,114 @@
-//! Filling a filter as a user would: `umbel load` from streams, one through each node.
+//! Filling a filter as fast as clients can: `BF.MADD` with many keys, at every node.
+//!
+//! A request has keys for every partition, and each is an entry in the log: the more keys, the fewer entries. With 100,000 keys in a request
+//! it went seven times as fast as with 10,000, which is what `umbel load` sends.
 
-use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use serde_json::Value;
 
 use super::{FILTER, MIB};
 use crate::cluster;
 use crate::services;
 use crate::session::Story;
+use crate::session::link::{Link, Trouble};
 use crate::step::Failure;
 
-/// How long a load goes on trying. On a machine with more to do than it can, one that yields to others may wait for minutes.
-const PATIENCE: &str = "15m";
+/// Keys of a request.
+const TOGETHER: u64 = 100_000;
+/// How long a request is tried again that is refused for the moment.
+const PATIENCE: Duration = Duration::from_secs(300);
+const RETRY: Duration = Duration::from_millis(100);
 /// How often it is told how far it is.
 const TELL_EVERY: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What came of it.
+#[derive(Default)]
 pub(super) struct Filled {
-    pub(super) keys: u64,
-    /// Those that the filter did not take for its own before.
+    /// Keys that the filter did not take for its own before.
     pub(super) added: u64,
     /// Requests that were refused for the moment, and sent again.
     pub(super) refusals: u64,
     pub(super) time: Duration,
 }
 
-/// The numbers of a stream, and who loads them.
-struct Load {
-    numbers: Child,
-    loader: Child,
-    told: Option<BufReader<ChildStdout>>,
-}
-
-impl Load {
-    fn start(umbel: &Path, node: u16, first: u64, last: u64) -> Result<Self, Failure> {
-        let mut numbers =
-            Command::new("seq").args([first.to_string(), last.to_string()]).stdout(Stdio::piped()).spawn()?;
-        let stream = numbers.stdout.take().ok_or("no output")?;
-        let mut loader = Command::new(umbel)
-            .args(["load", FILTER, "-", "--no-checkpoint", "--json", "--patience", PATIENCE])
-            .args(["--server", &cluster::http(node)])
-            .stdin(stream)
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let told = loader.stdout.take().map(BufReader::new);
-        Ok(Self { numbers, loader, told })
-    }
-
-    /// Reads what it says until it ends.
-    fn follow(&mut self, done: &AtomicU64, refusals: &AtomicU64) -> Result<u64, String> {
-        let told = self.told.take().ok_or("no output")?;
-        let mut added = None;
-        for line in told.lines() {
-            let line = line.map_err(|error| error.to_string())?;
-            let event: Value = serde_json::from_str(&line).map_err(|error| format!("{line}: {error}"))?;
-            if let Some(keys) = event["keys"].as_u64() {
-                done.store(keys, Ordering::Relaxed);
-            }
-            match event["event"].as_str() {
-                Some("done") => added = event["added"].as_u64(),
-                Some("retry") => _ = refusals.fetch_add(1, Ordering::Relaxed),
-                _ => {}
-            }
-        }
-        let ended = self.loader.wait().map_err(|error| error.to_string())?;
-        added.filter(|_| ended.success()).ok_or_else(|| format!("a load ended ({ended})"))
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        // They have ended by themselves, unless something failed.
-        for process in [&mut self.loader, &mut self.numbers] {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
 /// Adds the numbers from 1 on.
-pub(super) fn run(story: &Story, umbel: &Path, nodes: u16, keys: u64) -> Result<Filled, Failure> {
-    let begun = Instant::now();
-    let mut running = Vec::new();
-    for node in 1..=nodes {
-        let bound = |node: u16| keys * u64::from(node) / u64::from(nodes);
-        running.push(Load::start(umbel, node, bound(node - 1) + 1, bound(node))?);
-    }
+pub(super) fn run(story: &Story, nodes: u16, keys: u64) -> Result<Filled, Failure> {
     story.tell(&format!(
-        "at each of {nodes} nodes: $ seq FIRST LAST | umbel load {FILTER} - --no-checkpoint --server {} ...",
-        cluster::http(1)
+        "at each of {nodes} nodes, a client adds keys: BF.MADD {FILTER} 1 2 3 ... {TOGETHER}"
     ));
-    let done: Vec<AtomicU64> = running.iter().map(|_| AtomicU64::new(0)).collect();
-    let (is_over, refusals) = (AtomicBool::new(false), AtomicU64::new(0));
-    let sum = || done.iter().map(|keys| keys.load(Ordering::Relaxed)).sum::<u64>();
-    let (added, time) = std::thread::scope(|scope| {
-        let refusals = &refusals;
-        let threads: Vec<_> = running
-            .iter_mut()
-            .zip(&done)
-            .map(|(load, done)| scope.spawn(move || load.follow(done, refusals)))
+    let (begun, done, is_over) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
+    let ended: Vec<Result<Filled, String>> = std::thread::scope(|scope| {
+        let bound = |node: u16| 1 + keys * u64::from(node) / u64::from(nodes);
+        let (done, is_over) = (&done, &is_over);
+        let writers: Vec<_> = (1..=nodes)
+            .map(|node| {
+                let numbers = bound(node - 1)..bound(node);
+                scope.spawn(move || write(cluster::port(node), numbers, done, is_over))
+            })
             .collect();
-        scope.spawn(|| tell_progress(story, &sum, keys, &is_over));
-        let ended =
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a thread died".into())));
-        let added: Result<Vec<u64>, String> = ended.collect();
+        scope.spawn(move || tell_progress(story, done, keys, is_over));
+        let ended = writers.into_iter().map(|writer| {
+            let ended = writer.join().unwrap_or_else(|_| Err("a writer died".to_owned()));
+            // If one cannot go on, the others need not.
+            if ended.is_err() {
+                is_over.store(true, Ordering::Relaxed);
+            }
+            ended
+        });
+        let ended = ended.collect();
         is_over.store(true, Ordering::Relaxed);
-        (added, begun.elapsed())
+        ended
     });
-    Ok(Filled { keys: sum(), added: added?.iter().sum(), refusals: refusals.into_inner(), time })
+    let mut all = Filled { time: begun.elapsed(), ..Filled::default() };
+    for one in ended {
+        let one = one?;
+        all.added += one.added;
+        all.refusals += one.refusals;
+    }
+    Ok(all)
+}
+
+/// Adds numbers through one node.
+fn write(port: u16, numbers: Range<u64>, done: &AtomicU64, is_over: &AtomicBool) -> Result<Filled, String> {
+    let (mut filled, mut link) = (Filled::default(), None);
+    for first in numbers.clone().step_by(TOGETHER as usize) {
+        let keys: Vec<String> =
+            (first..numbers.end.min(first + TOGETHER)).map(|number| number.to_string()).collect();
+        let end = Instant::now() + PATIENCE;
+        let answers = loop {
+            if is_over.load(Ordering::Relaxed) {
+                return Ok(filled);
+            }
+            match add(&mut link, port, &keys) {
+                Ok(answers) => break answers,
+                Err(trouble) if trouble.is_passing() && Instant::now() < end => {
+                    filled.refusals += 1;
+                    link = None;
+                    std::thread::sleep(RETRY);
+                }
+                Err(trouble) => return Err(format!("port {port}: {trouble}")),
+            }
+        };
+        filled.added += answers.iter().filter(|answer| **answer == 1).count() as u64;
+        done.fetch_add(keys.len() as u64, Ordering::Relaxed);
+    }
+    Ok(filled)
+}
+
+fn add(link: &mut Option<Link>, port: u16, keys: &[String]) -> Result<Vec<i64>, Trouble> {
+    let open = match link {
+        Some(link) => link,
+        None => link.insert(Link::open(port)?),
+    };
+    open.each(&["BF.MADD", FILTER], keys)
 }
 
 /// Says now and then how far it is.
-fn tell_progress(story: &Story, sum: &impl Fn() -> u64, keys: u64, is_over: &AtomicBool) {
+fn tell_progress(story: &Story, done: &AtomicU64, keys: u64, is_over: &AtomicBool) {
     let (mut told, mut before) = (Instant::now(), 0);
     while !is_over.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_EVERY);
@@ -124,7 +116,7 @@ fn tell_progress(story: &Story, sum: &impl Fn() -> u64, keys: u64, is_over: &Ato
         if since < TELL_EVERY {
             continue;
         }
-        let now = sum();
+        let now = done.load(Ordering::Relaxed);
         story.tell(&format!(
             "{now} keys, {:.1} %; {:.0} a second; engines have {:.0} MiB on disk",
             now as f64 * 100.0 / keys as f64,
@@ -135,8 +127,7 @@ fn tell_progress(story: &Story, sum: &impl Fn() -> u64, keys: u64, is_over: &Ato
     }
 }
 
-/// Bytes that files below a folder take on the disk, as far as they can be read: engines make and remove them meanwhile. What is not
-/// data of an engine, jars and libraries, is left out.
+/// Bytes that the data of engines take on the disk, as far as they can be read: engines make and remove files meanwhile.
 fn bytes_below(folder: &Path) -> u64 {
     let said = Command::new("sh")
         .args(["-c", "du -s -B1 \"$0\"/*/data 2>/dev/null | cut -f1"])
