@@ -2,10 +2,12 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Read};
 use std::time::Duration;
 
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use serde_json::Value;
+use tokio::sync::oneshot;
 use umbel_client::Server;
 
 use crate::remote::{Remote, columns, parse_time, runtime, time};
@@ -22,7 +24,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Shows what a server does, once a second: commands, keys, memory, what needs attention, and the busiest filters
 #[derive(clap::Args)]
-#[command(after_help = "Ctrl-C ends it.
+#[command(after_help = "q ends it, and so does Ctrl-C.
 Examples:
   umbel top
   umbel top --every 5s --server https://umbel.internal:6382
@@ -43,19 +45,54 @@ pub(crate) struct Arguments {
 }
 
 /// The terminal's own screen for as long as it lives.
-struct Screen;
+struct Screen {
+    /// How the keyboard was before its keys came one by one, and without being shown; none if there is no keyboard.
+    keyboard: Option<Termios>,
+}
 
 impl Screen {
     fn enter() -> Self {
         print!("{ENTER}");
-        Self
+        let keyboard = tcgetattr(std::io::stdin()).ok();
+        if let Some(mut each_key) = keyboard.clone() {
+            each_key.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+            // Without it, q wants a line's end behind it.
+            let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &each_key);
+        }
+        Self { keyboard }
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
         print!("{LEAVE}");
+        if let Some(before) = &self.keyboard {
+            let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, before);
+        }
     }
+}
+
+/// Comes to its end when somebody presses q, and never without a keyboard. The thread that waits for keys goes with the process.
+async fn is_quit(pressed: &mut Option<oneshot::Receiver<()>>) {
+    if let Some(key) = pressed {
+        if key.await.is_ok() {
+            return;
+        }
+        // Nobody is at the keyboard any more.
+        *pressed = None;
+    }
+    std::future::pending().await
+}
+
+fn keys() -> oneshot::Receiver<()> {
+    let (quit, pressed) = oneshot::channel();
+    std::thread::spawn(move || {
+        if std::io::stdin().bytes().map_while(Result::ok).any(|key| key == b'q') {
+            // Whoever waited may have ended for another reason.
+            let _ = quit.send(());
+        }
+    });
+    pressed
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
@@ -64,7 +101,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     runtime()?.block_on(async {
         // A server that is not there is said before the screen is taken.
         let mut sample = look(&server).await?;
-        let _screen = is_screen.then(Screen::enter);
+        let screen = is_screen.then(Screen::enter);
+        let mut pressed = screen.as_ref().filter(|screen| screen.keyboard.is_some()).map(|_| keys());
         loop {
             if arguments.json {
                 println!("{sample}");
@@ -79,6 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             tokio::select! {
                 () = tokio::time::sleep(arguments.every) => {}
                 _ = tokio::signal::ctrl_c() => return Ok(()),
+                () = is_quit(&mut pressed) => return Ok(()),
             }
             sample = look(&server).await?;
         }
@@ -96,7 +135,7 @@ async fn look(server: &Server) -> Result<Value, Box<dyn Error>> {
 }
 
 fn height() -> usize {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let size = tcgetwinsize(std::io::stdout());
     size.ok().map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(ROWS + OTHER_LINES)
 }
 
