@@ -104,7 +104,13 @@ impl Engines {
         }
     }
 
-    fn services(self) -> Vec<String> {
+    /// As it is chosen.
+    pub(crate) fn name(self) -> &'static str {
+        // The log tells them apart.
+        self.planes()[0].1
+    }
+
+    pub(crate) fn services(self) -> Vec<String> {
         let mut names: Vec<String> = self.planes().iter().map(|(_, name)| (*name).to_owned()).collect();
         names.dedup();
         names

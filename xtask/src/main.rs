@@ -11,6 +11,7 @@ mod licences;
 mod packages;
 mod planes;
 mod python;
+mod schedules;
 mod server;
 mod services;
 mod session;
@@ -94,7 +95,7 @@ enum Chore {
         #[arg(long, default_value_t = 100)]
         rounds: u64,
     },
-    /// Breaks the network under a cluster, and its nodes, by chance, while clients write and read; needs root
+    /// Breaks a cluster by chance (its network, nodes and engines, disks and clocks) while clients write and read; needs root
     Schedules {
         /// How many times
         #[arg(long, default_value_t = 200)]
@@ -102,6 +103,9 @@ enum Chore {
         /// The seed of the first; the next ones count up
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// What it stands on
+        #[arg(long, value_enum, default_value_t = cluster::Engines::Redis)]
+        engines: cluster::Engines,
     },
     /// Fuzzes every decoder for a while; needs a nightly toolchain
     Fuzz {
@@ -141,7 +145,7 @@ fn main() -> ExitCode {
         Chore::Session { what } => session::run(&what),
         Chore::Cluster { what } => cluster::run(&what),
         Chore::Torture { kills, rounds } => test::torture(kills, rounds),
-        Chore::Schedules { count, seed } => test::schedules(count, seed),
+        Chore::Schedules { count, seed, engines } => schedules::run(engines, count, seed),
         Chore::Fuzz { seconds } => fuzz::run(seconds),
     };
     match outcome {

@@ -80,7 +80,7 @@ const ALL: [Service; 11] = [
         name: "s3",
         needs: &[VENV],
         is_optional: false,
-        prepare: || pip(MOTO),
+        prepare: prepare_s3,
         script: s3,
         version: "target/services/python/bin/pip list 2>/dev/null | sed -n 's/^moto  */moto /p'",
     },
@@ -194,10 +194,18 @@ server.run_simple = lambda host, port, app, **rest: run(host, port, in_turn(app)
 server.main()
 ";
 
-fn s3(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
-    let program = folder.join("in_turn.py");
-    std::fs::write(&program, MOTO_IN_TURN)?;
-    Ok(format!("exec {} {} -H 127.0.0.1 -p {port}", python().join("bin/python").display(), program.display()))
+/// The program that serves S3.
+fn moto() -> PathBuf {
+    folder().join("in_turn.py")
+}
+
+fn prepare_s3() -> Result<(), Failure> {
+    pip(MOTO)?;
+    Ok(std::fs::write(moto(), MOTO_IN_TURN)?)
+}
+
+fn s3(_: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
+    Ok(format!("exec {} {} -H 127.0.0.1 -p {port}", python().join("bin/python").display(), moto().display()))
 }
 
 /// Ceph's gateway, and what it stands on: one monitor and one daemon that has the objects, in a file.
@@ -440,6 +448,23 @@ pub(crate) fn names(names: &[String]) -> Result<Vec<&'static str>, Failure> {
     Ok(chosen(names)?.iter().map(|service| service.name).collect())
 }
 
+/// Gets what services need, for tests that start them by themselves. Says whether all is there: tests do without optional ones, loudly.
+pub(crate) fn prepare(names: &[String]) -> Result<bool, Failure> {
+    std::fs::create_dir_all(folder())?;
+    let mut all_there = true;
+    for service in chosen(names)? {
+        match service.prepare() {
+            Ok(()) => {}
+            Err(error) if service.is_optional => {
+                eprintln!("!! {} is NOT there: {error}", service.name);
+                all_there = false;
+            }
+            Err(error) => return Err(format!("{}: {error}", service.name).into()),
+        }
+    }
+    Ok(all_there)
+}
+
 /// Installs and starts services; gives the names of those that run.
 pub(crate) fn start(names: &[String]) -> Result<Vec<&'static str>, Failure> {
     std::fs::create_dir_all(folder())?;
@@ -507,13 +532,17 @@ impl Service {
         Path::new(&format!("/proc/{pid}")).exists().then_some(pid)
     }
 
+    fn prepare(&self) -> Result<(), Failure> {
+        install(self.needs)?;
+        (self.prepare)()
+    }
+
     /// Installs and starts it, and does not wait until it answers.
     fn launch(&self, ports: &mut Ports) -> Result<(), Failure> {
         if self.pid().is_some() {
             return Ok(());
         }
-        install(self.needs)?;
-        (self.prepare)()?;
+        self.prepare()?;
         let folder = self.folder();
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;

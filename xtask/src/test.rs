@@ -6,11 +6,13 @@ use serde_json::Value;
 
 use crate::browser;
 use crate::clients;
+use crate::cluster::Engines;
 use crate::docs;
 use crate::imports;
 use crate::packages::{Need, install};
 use crate::planes;
 use crate::python;
+use crate::schedules;
 use crate::snapshots;
 use crate::step::{self, Failure, TESTS, command, output, root};
 
@@ -25,8 +27,8 @@ const NEEDS: [Need; 6] = [
 
 /// Kills of a server under load in a test run; `torture` does more.
 const KILLS: u64 = 5;
-/// Lives of a cluster whose network breaks; `schedules` does more.
-const SCHEDULES: u64 = 4;
+/// Lives of a cluster on which things break, by what it stands on; `schedules` does more.
+const SCHEDULES: [(Engines, u64); 2] = [(Engines::Redis, 3), (Engines::Kafka, 2)];
 /// Keys that are asked for in filters which others made; `imports` asks for more.
 const KEYS: usize = 50_000;
 /// Of so many kills of an engine, one is of a server that replicas follow: it takes seconds, and not milliseconds.
@@ -47,7 +49,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     browser::run(None, None)?;
     clients::kills(KILLS)?;
     servers()?;
-    schedules(SCHEDULES, 1)?;
+    schedules::some(&SCHEDULES)?;
     memory_errors()?;
     // Engines are mostly waited for, and what loom explores does not depend on time.
     let explored = std::thread::spawn(|| interleavings().map_err(|error| error.to_string()));
@@ -74,22 +76,6 @@ pub(crate) fn torture(kills: u64, rounds: u64) -> Result<(), Failure> {
         .env("UMBEL_TEST_DAMAGE_SECONDS", "60");
     step::run("replicas under faults", &mut replicas)?;
     clients::kills(rounds)
-}
-
-/// A cluster on machines of its own, whose network breaks.
-pub(crate) fn schedules(count: u64, seed: u64) -> Result<(), Failure> {
-    install(&[
-        Need { check: "ip -V", package: "iproute2" },
-        Need { check: "nft --version", package: "nftables" },
-        Need { check: "redis-server --version", package: "redis-server" },
-    ])?;
-    if !command("unshare --net true").output()?.status.success() {
-        eprintln!("!! partitions are NOT tested: only root can make networks");
-        return Ok(());
-    }
-    let mut tests = command(&format!("{TESTS} --test schedules -- --ignored --nocapture"));
-    tests.env("UMBEL_SCHEDULES", count.to_string()).env("UMBEL_SCHEDULE_SEED", seed.to_string());
-    step::run("a cluster whose network breaks", &mut tests)
 }
 
 /// Filters go to Java, Python and Go and back.

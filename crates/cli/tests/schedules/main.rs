@@ -1,7 +1,11 @@
-//! A cluster on machines of its own, on a network that breaks: nodes are killed, sleep, are cut off, have twins, while clients write
-//! and read. Afterwards it is looked through what they were told, and all hosts of a slot have to be the same.
+//! A cluster on machines of its own, on engines and a network that break: machines are killed, sleep, are cut off, have slow disks and
+//! clocks that jump, while clients write and read. Afterwards it is looked through what they were told, and all hosts of a slot have to
+//! be the same.
 
+mod engines;
+mod faults;
 mod history;
+mod machine;
 mod network;
 mod nodes;
 
@@ -9,16 +13,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use engines::{Engine, Engines};
+use faults::{Fault, break_things};
 use history::{Change, History, Look, Read, Summary};
-use nodes::{LEASE, Nodes, Value, call, words};
+use nodes::{Node, Nodes, PATIENCE, Place, Value, call, words};
 
 const NODES: u8 = 3;
 const WRITERS: u64 = 2;
 const READERS: u64 = 3;
 /// Keys of one request.
 const BATCH: u64 = 10;
-/// How long a request is tried anew.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Numbers from a seed.
 struct Chance(u64);
@@ -33,121 +37,6 @@ impl Chance {
 
     fn below(&mut self, end: u64) -> u64 {
         self.next() % end
-    }
-}
-
-/// One of the nodes.
-type Node = usize;
-
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    Killed(Node),
-    /// For longer than the lease.
-    Asleep(Node),
-    /// Neither hears of the other.
-    Apart(Node, Node),
-    /// The second does not hear the first.
-    Unheard(Node, Node),
-    /// A node and Redis do not hear of each other.
-    CutOff(Node),
-    /// What it sends does not reach Redis.
-    Mute(Node),
-    /// What Redis sends does not reach it.
-    Deaf(Node),
-    RedisKilled,
-    RedisAsleep,
-    /// Another machine says that it is this node.
-    Twin(Node),
-    Drained(Node),
-}
-
-impl Fault {
-    fn any(chance: &mut Chance) -> Self {
-        let node = chance.below(NODES.into()) as Node;
-        let other = (node + 1 + chance.below(u64::from(NODES) - 1) as Node) % Node::from(NODES);
-        match chance.below(11) {
-            0 => Self::Killed(node),
-            1 => Self::Asleep(node),
-            2 => Self::Apart(node, other),
-            3 => Self::Unheard(node, other),
-            4 => Self::CutOff(node),
-            5 => Self::Mute(node),
-            6 => Self::Deaf(node),
-            7 => Self::RedisKilled,
-            8 => Self::RedisAsleep,
-            9 => Self::Twin(node),
-            _ => Self::Drained(node),
-        }
-    }
-}
-
-/// Lets faults happen, one after the other or at once, and mends all of them.
-fn break_things(all: &mut Nodes, faults: &[Fault], chance: &mut Chance) {
-    let redis = all.redis.number;
-    let (mut twins, mut asleep, mut drained) = (Vec::new(), Vec::new(), Vec::new());
-    for fault in faults {
-        let machine = |node: Node| node as u8 + 1;
-        match *fault {
-            Fault::Killed(node) => all.nodes[node].kill(),
-            Fault::Asleep(node) if all.nodes[node].is_running() => {
-                all.nodes[node].signal("-STOP");
-                asleep.push(node);
-            }
-            Fault::Asleep(_) => {}
-            Fault::Apart(node, other) => {
-                all.network.wall(machine(node), machine(other));
-                all.network.wall(machine(other), machine(node));
-            }
-            Fault::Unheard(node, other) => all.network.wall(machine(node), machine(other)),
-            Fault::CutOff(node) => {
-                all.network.wall(machine(node), redis);
-                all.network.wall(redis, machine(node));
-            }
-            Fault::Mute(node) => all.network.wall(machine(node), redis),
-            Fault::Deaf(node) => all.network.wall(redis, machine(node)),
-            Fault::RedisKilled => {
-                all.redis.kill();
-                std::thread::sleep(Duration::from_millis(chance.below(1500)));
-                all.start_redis();
-            }
-            Fault::RedisAsleep => {
-                all.redis.signal("-STOP");
-                std::thread::sleep(Duration::from_millis(chance.below(3000)));
-                all.redis.signal("-CONT");
-            }
-            Fault::Twin(node) if twins.is_empty() => twins.push(all.start_twin(node)),
-            Fault::Twin(_) => {}
-            Fault::Drained(node) => {
-                // A node that cannot be told goes on as it was.
-                let _ = call(&all.nodes[node].address, &words("UMBEL.NODE DRAIN"));
-                drained.push(node);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(chance.below(1500)));
-    }
-    std::thread::sleep(LEASE + Duration::from_millis(500 + chance.below(1500)));
-    for node in asleep {
-        // It may have been killed in its sleep.
-        if all.nodes[node].is_running() {
-            all.nodes[node].signal("-CONT");
-        }
-    }
-    drop(twins);
-    all.network.heal();
-    for node in drained {
-        let back = words(&format!("UMBEL.NODE UNDRAIN node{}", all.nodes[node].number));
-        let told = |all: &Nodes| all.nodes.iter().any(|node| call(&node.address, &back).is_ok());
-        let end = Instant::now() + PATIENCE;
-        while !told(all) {
-            assert!(Instant::now() < end, "nobody takes the drain back");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-    all.settle();
-    if faults.iter().any(|fault| matches!(fault, Fault::Twin(_))) {
-        // Whoever lost its place to a twin may not have heard of it yet, and ends when it does.
-        std::thread::sleep(2 * LEASE);
-        all.settle();
     }
 }
 
@@ -239,14 +128,15 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Clients at work while things break, and for a moment after that.
-fn schedule(all: &mut Nodes, seed: u64) -> (Vec<Fault>, History) {
+/// Clients at work while things break, and for a moment after that. Says what broke, and how many calls slow disks held up.
+fn schedule(all: &mut Nodes, seed: u64) -> (Vec<Fault>, usize, History) {
     let mut chance = Chance(seed);
-    let faults: Vec<Fault> = (0..1 + chance.below(3)).map(|_| Fault::any(&mut chance)).collect();
+    let any = |chance: &mut Chance| Fault::any(chance, all.nodes.len(), all.engines);
+    let faults: Vec<Fault> = (0..1 + chance.below(3)).map(|_| any(&mut chance)).collect();
     let (history, stop) = (History::new(), AtomicBool::new(false));
     let addresses: Vec<String> = all.nodes.iter().map(|node| node.address.clone()).collect();
     let (addresses, history_ref, stop_ref) = (&addresses, &history, &stop);
-    std::thread::scope(|scope| {
+    let held_up = std::thread::scope(|scope| {
         let run = |client: u64, step: &(dyn Fn(&mut Chance, u64) + Sync)| {
             let mut chance = Chance(seed << 8 | client);
             let mut number = 0;
@@ -270,10 +160,11 @@ fn schedule(all: &mut Nodes, seed: u64) -> (Vec<Fault>, History) {
         }
         let _stops = Stop(stop_ref);
         std::thread::sleep(Duration::from_millis(500));
-        break_things(all, &faults, &mut chance);
+        let held_up = break_things(all, &faults, &mut chance);
         std::thread::sleep(Duration::from_millis(500));
+        held_up
     });
-    (faults, history)
+    (faults, held_up, history)
 }
 
 /// Every node answers for all keys as they are in the end.
@@ -322,31 +213,69 @@ fn number_from(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
+/// Clocks that are set are seen by programs that run, or else nothing would be known of jumps.
+fn clocks_can_be_set(all: &mut Nodes) {
+    const AHEAD: i64 = 24 * 3600;
+    let engines = all.engines.all().into_iter().filter(|engine| engine.has_clock()).map(Place::Engine);
+    for place in engines.chain((0..all.nodes.len()).map(|node| Place::Node(Node(node)))).collect::<Vec<_>>() {
+        let before = all.time_at(place).unwrap();
+        all.machine(place).set_clock(AHEAD);
+        let ahead = all.time_at(place).unwrap();
+        all.machine(place).set_clock(0);
+        assert!((AHEAD..AHEAD + 60).contains(&(ahead - before)), "{place:?}: from {before} to {ahead}");
+    }
+}
+
+/// Disks that are slowed down are slow: calls of every engine that has one are held up.
+fn disks_can_be_slow(all: &mut Nodes, addresses: &[String], history: &History) {
+    let slow: Vec<Engine> = all.engines.all().into_iter().filter(|engine| engine.waits_for_disk()).collect();
+    for engine in slow {
+        let (place, end) = (Place::Engine(engine), Instant::now() + PATIENCE);
+        loop {
+            all.machine(place).brake(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_secs(1));
+            add(addresses, history, &format!("seen:first:{engine:?}"), &mut Chance(0), 0);
+            if all.machine(place).release() > Some(0) {
+                break;
+            }
+            assert!(Instant::now() < end, "no call of {engine:?} was held up");
+        }
+    }
+}
+
 #[test]
-#[ignore = "needs root, nft and redis-server: cargo xtask schedules"]
+#[ignore = "needs root, nft, strace and engines: cargo xtask schedules"]
 fn nothing_that_was_acknowledged_is_lost() {
     let (count, first) = (number_from("UMBEL_SCHEDULES", 3), number_from("UMBEL_SCHEDULE_SEED", 1));
-    let mut all = Nodes::start(NODES);
+    let engines = std::env::var("UMBEL_SCHEDULE_ENGINES").unwrap_or_else(|_| "redis".into());
+    let mut all = Nodes::start(NODES, Engines::named(&engines));
     let start = History::new();
     let addresses: Vec<String> = all.nodes.iter().map(|node| node.address.clone()).collect();
     for make in ["seen 4000000 0.000001 SHARDS all", "held 200000 0.000001 KIND counting SHARDS all"] {
         insist(&addresses, 0, &words(&format!("UMBEL.CREATE {make}")), &start);
     }
-    let (mut total, mut everything) = (Summary::default(), HashMap::new());
+    clocks_can_be_set(&mut all);
+    disks_can_be_slow(&mut all, &addresses, &start);
+    let (mut total, mut all_held_up, mut everything) = (Summary::default(), 0, start.last());
     for seed in first..first + count {
         let began = Instant::now();
-        let (faults, history) = schedule(&mut all, seed);
+        let (faults, held_up, history) = schedule(&mut all, seed);
         let (summary, last) = (history.check(), history.last());
-        println!("seed {seed}: {faults:?}, {:.1} s; {summary}", began.elapsed().as_secs_f64());
+        let took = began.elapsed().as_secs_f64();
+        println!(
+            "{engines}, seed {seed}: {faults:?}, {took:.1} s; {summary}; calls to disks held up {held_up}"
+        );
         assert_eq!(summary.wrong, 0, "seed {seed}: {}", summary.first_wrong.unwrap_or_default());
         all_know(&all, &last, &history);
         hosts_agree(&all, &history);
         everything.extend(last);
         total.add(&summary);
+        all_held_up += held_up;
     }
     all_know(&all, &everything, &start);
     println!(
-        "schedules {count}, seeds from {first}; {total}; all {} keys are as they should be at every node, digests of all hosts are equal",
+        "{engines}: schedules {count}, seeds from {first}; {total}; calls to disks held up {all_held_up}; all {} keys are as they should be \
+         at every node, digests of all hosts are equal",
         everything.len()
     );
 }

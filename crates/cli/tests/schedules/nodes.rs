@@ -1,79 +1,47 @@
-//! Nodes of a cluster and the Redis that they stand on, each on a machine of its own.
+//! Nodes of a cluster and the engines that they stand on, each on a machine of its own.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::engines::{Engine, Engines};
+use crate::machine::{Clocks, Machine};
 use crate::network::Network;
 
 const SECRET: &str = "what all nodes of the test know";
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 const PORT: u16 = 6380;
-const REDIS_PORT: u16 = 6379;
-/// How long anything may take until it is as it should be.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// How long anything may take until it is as it should be. Machines that are busy with other things are slow.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// A client gives up a request after this time, and asks another node.
 const ANSWER: Duration = Duration::from_secs(4);
 
-/// A process on a machine, which can be killed and started again with the files that it has.
-pub(crate) struct Machine {
-    pub(crate) number: u8,
-    pub(crate) address: String,
-    folder: PathBuf,
-    process: Option<Child>,
-}
+/// A node, by its place among all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Node(pub(crate) usize);
 
-impl Machine {
-    fn new(network: &Network, number: u8) -> Self {
-        let name = format!("umbel-schedule-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        Self { number, address: network.address(number), folder, process: None }
-    }
-
-    fn spawn(&mut self, command: &mut Command) {
-        let log = std::fs::File::options().append(true).create(true).open(self.folder.join("log.txt"));
-        let command = command.stdout(Stdio::null()).stderr(log.unwrap());
-        self.process = Some(command.spawn().unwrap());
-    }
-
-    fn said(&self) -> String {
-        std::fs::read_to_string(self.folder.join("log.txt")).unwrap_or_default()
-    }
-
-    pub(crate) fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            process.wait().unwrap();
-        }
-    }
-
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.process.as_mut().is_some_and(|process| process.try_wait().unwrap().is_none())
-    }
-
-    pub(crate) fn signal(&self, signal: &str) {
-        let process = self.process.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
+impl fmt::Debug for Node {
+    /// What it is called.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node{}", self.0 + 1)
     }
 }
 
-impl Drop for Machine {
-    fn drop(&mut self) {
-        if std::thread::panicking() && std::env::var_os("UMBEL_SCHEDULE_HOLD").is_some() {
-            // For whoever wants to look at it: all goes on until this process is ended.
-            eprintln!("machine {} is at {}", self.number, self.address);
-            std::thread::sleep(Duration::from_secs(3600));
+/// A machine, by what is on it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Node(Node),
+    Engine(Engine),
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node) => node.fmt(f),
+            Self::Engine(engine) => engine.fmt(f),
         }
-        self.kill();
-        if std::thread::panicking() {
-            let said = self.said();
-            let lines: Vec<_> = said.lines().collect();
-            eprintln!("== machine {}\n{}", self.number, lines[lines.len().saturating_sub(60)..].join("\n"));
-        }
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -81,101 +49,136 @@ impl Drop for Machine {
 pub(crate) struct Nodes {
     // Before the network, so that processes end before their machines.
     pub(crate) nodes: Vec<Machine>,
-    pub(crate) redis: Machine,
+    machines: Vec<(Engine, Machine)>,
+    pub(crate) engines: Engines,
+    clocks: Clocks,
     pub(crate) network: Network,
 }
 
 impl Nodes {
-    pub(crate) fn start(count: u8) -> Self {
-        // One more for Redis, and one for a node that should not be there.
-        let network = Network::new(count + 2);
+    pub(crate) fn start(count: u8, engines: Engines) -> Self {
+        let all = engines.all();
+        // One more for a node that should not be there.
+        let network = Network::new(count + all.len() as u8 + 1);
         let nodes = (1..=count).map(|number| Machine::new(&network, number)).collect();
-        let redis = Machine::new(&network, count + 1);
-        let mut nodes = Self { nodes, redis, network };
-        nodes.start_redis();
-        (0..nodes.nodes.len()).for_each(|node| nodes.start_node(node));
-        nodes.settle();
-        nodes
+        let machine = |(engine, number)| (engine, Machine::new(&network, number));
+        let machines = all.into_iter().zip(count + 1..).map(machine).collect();
+        let mut all = Self { nodes, machines, engines, clocks: Clocks::new(), network };
+        all.settle();
+        all
     }
 
-    pub(crate) fn start_redis(&mut self) {
-        let mut command = self.network.command(self.redis.number, "redis-server");
-        command.args([
-            "--bind",
-            &self.redis.address,
-            "--port",
-            &REDIS_PORT.to_string(),
-            "--protected-mode",
-            "no",
-        ]);
-        command.args(["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir"]);
-        command.arg(&self.redis.folder);
-        self.redis.spawn(&mut command);
-        let (end, address) = (Instant::now() + PATIENCE, at(&self.redis.address, REDIS_PORT));
-        while TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_err() {
-            assert!(Instant::now() < end, "Redis does not listen: {}", self.redis.said());
-            std::thread::sleep(Duration::from_millis(20));
+    /// Seconds since 1970, as a node knows them, or an engine whose clock can be set.
+    pub(crate) fn time_at(&mut self, place: Place) -> Result<i64, String> {
+        let port = if let Place::Engine(engine) = place { engine.port() } else { PORT };
+        let reply = call_at(at(&self.machine(place).address, port), &words("TIME"))?;
+        Ok(reply.list()[0].text().parse().unwrap())
+    }
+
+    pub(crate) fn machine(&mut self, place: Place) -> &mut Machine {
+        match place {
+            Place::Node(Node(node)) => &mut self.nodes[node],
+            Place::Engine(engine) => {
+                let found = self.machines.iter_mut().find(|(other, _)| *other == engine);
+                &mut found.expect("an engine of this cluster").1
+            }
         }
     }
 
-    pub(crate) fn start_node(&mut self, node: usize) {
-        let node = &mut self.nodes[node];
-        let (name, folder) = (format!("node{}", node.number), node.folder.join("data"));
-        let mut command = serve(&self.network, node.number, &self.redis.address, &name);
-        node.spawn(command.arg("--data").arg(folder));
+    /// All machines but that of a twin.
+    pub(crate) fn all_machines(&mut self) -> impl Iterator<Item = &mut Machine> {
+        self.nodes.iter_mut().chain(self.machines.iter_mut().map(|(_, machine)| machine))
+    }
+
+    /// Starts what is not running, and does not wait for it.
+    pub(crate) fn launch(&mut self, place: Place) {
+        if self.machine(place).is_running() {
+            return;
+        }
+        match place {
+            Place::Node(node) => {
+                let mut command = self.serve(&self.nodes[node.0], node);
+                self.nodes[node.0].spawn(&self.clocks, &mut command);
+            }
+            Place::Engine(engine) => {
+                let found = self.machines.iter_mut().find(|(other, _)| *other == engine);
+                let machine = &mut found.expect("an engine of this cluster").1;
+                machine.spawn(&self.clocks, &mut engine.command(&self.network, machine));
+            }
+        }
     }
 
     /// A node on another machine with a name that is taken.
-    pub(crate) fn start_twin(&self, node: usize) -> Machine {
-        let mut twin = Machine::new(&self.network, self.redis.number + 1);
-        let name = format!("node{}", self.nodes[node].number);
-        let mut command = serve(&self.network, twin.number, &self.redis.address, &name);
-        let folder = twin.folder.join("data");
-        twin.spawn(command.arg("--data").arg(folder));
+    pub(crate) fn start_twin(&self, node: Node) -> Machine {
+        let mut twin = Machine::new(&self.network, (self.nodes.len() + self.machines.len()) as u8 + 1);
+        let mut command = self.serve(&twin, node);
+        twin.spawn(&self.clocks, &mut command);
         twin
     }
 
     /// Starts what does not run, and waits until every node has all that it should.
     pub(crate) fn settle(&mut self) {
-        if !self.redis.is_running() {
-            self.start_redis();
-        }
         let end = Instant::now() + PATIENCE;
-        for node in 0..self.nodes.len() {
-            while !is_ready(&self.nodes[node].address) {
+        for index in 0..self.machines.len() {
+            let engine = self.machines[index].0;
+            self.launch(Place::Engine(engine));
+            while !engine.is_there(&self.machines[index].1.address) {
+                assert!(
+                    Instant::now() < end,
+                    "{engine:?} does not listen: {}",
+                    self.machines[index].1.said()
+                );
+                std::thread::sleep(Duration::from_millis(20));
+                self.launch(Place::Engine(engine));
+            }
+        }
+        let nodes: Vec<Node> = (0..self.nodes.len()).map(Node).collect();
+        nodes.iter().for_each(|node| self.launch(Place::Node(*node)));
+        for node in nodes {
+            while !is_ready(&self.nodes[node.0].address) {
                 // One whose name another one had meanwhile has ended.
-                if !self.nodes[node].is_running() {
-                    self.start_node(node);
-                }
-                assert!(Instant::now() < end, "machine {} is not ready", self.nodes[node].number);
+                self.launch(Place::Node(node));
+                assert!(Instant::now() < end, "{node:?} is not ready");
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
     }
+
+    fn serve(&self, machine: &Machine, node: Node) -> Command {
+        let address = |engine| {
+            let found = self.machines.iter().find(|(other, _)| *other == engine);
+            found.expect("an engine of this cluster").1.address.clone()
+        };
+        let mut command = self.network.command(machine.number, env!("CARGO_BIN_EXE_umbel"));
+        command
+            .args([
+                "serve",
+                "--cluster",
+                "test",
+                "--node",
+                &format!("{node:?}"),
+                "--slots",
+                "32",
+                "--threads",
+                "1",
+            ])
+            .args(["--cluster-lease", &format!("{}s", LEASE.as_secs()), "--checkpoint-every", "2s"])
+            .args(["--bind", &machine.address, "--port", &PORT.to_string()])
+            .args(["--allow-public-without-password", "yes", "--protected-mode", "no"])
+            .args(self.engines.planes(address))
+            .arg("--data")
+            .arg(machine.folder.join("data"))
+            .env("UMBEL_CLUSTER_SECRET", SECRET)
+            // S3's server takes anybody, but a node has to be somebody.
+            .envs([("AWS_ACCESS_KEY_ID", "umbel"), ("AWS_SECRET_ACCESS_KEY", "umbel")]);
+        for name in ["UMBEL_SERVICES", "UMBEL_SCHEDULES", "UMBEL_SCHEDULE_SEED", "UMBEL_SCHEDULE_ENGINES"] {
+            command.env_remove(name);
+        }
+        command
+    }
 }
 
-fn serve(network: &Network, machine: u8, redis: &str, name: &str) -> Command {
-    let plane = format!("redis://{redis}:{REDIS_PORT}/umbel");
-    let mut command = network.command(machine, env!("CARGO_BIN_EXE_umbel"));
-    command
-        .args(["serve", "--cluster", "test", "--node", name, "--slots", "32", "--threads", "1"])
-        .args(["--cluster-lease", &format!("{}s", LEASE.as_secs()), "--checkpoint-every", "2s"])
-        .args(["--bind", &network.address(machine), "--port", &PORT.to_string()])
-        .args(["--allow-public-without-password", "yes", "--protected-mode", "no"])
-        .args(["--log", &format!("{plane}?partitions=8&timeout_ms=2000")])
-        .args([
-            "--blobs",
-            &format!("{plane}?timeout_ms=2000"),
-            "--registry",
-            &format!("{plane}?timeout_ms=1000"),
-        ])
-        .env("UMBEL_CLUSTER_SECRET", SECRET)
-        .env_remove("UMBEL_SCHEDULES")
-        .env_remove("UMBEL_SCHEDULE_SEED");
-    command
-}
-
-fn at(address: &str, port: u16) -> SocketAddr {
+pub(crate) fn at(address: &str, port: u16) -> SocketAddr {
     format!("{address}:{port}").parse().unwrap()
 }
 
@@ -216,9 +219,13 @@ impl Value {
 
 /// A node's reply, or why there is none.
 pub(crate) fn call(address: &str, words: &[String]) -> Result<Value, String> {
+    call_at(at(address, PORT), words)
+}
+
+/// The reply of whoever speaks as Redis does.
+pub(crate) fn call_at(address: SocketAddr, words: &[String]) -> Result<Value, String> {
     let failed = |error: std::io::Error| error.to_string();
-    let socket =
-        TcpStream::connect_timeout(&at(address, PORT), Duration::from_millis(500)).map_err(failed)?;
+    let socket = TcpStream::connect_timeout(&address, Duration::from_millis(500)).map_err(failed)?;
     socket.set_read_timeout(Some(ANSWER)).map_err(failed)?;
     let words_text = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
     let command = format!("*{}\r\n{}", words.len(), words_text.collect::<String>());

@@ -1,0 +1,152 @@
+//! What breaks, by chance, and how it is mended.
+
+use std::time::{Duration, Instant};
+
+use crate::Chance;
+use crate::engines::{Engine, Engines};
+use crate::nodes::{LEASE, Node, Nodes, PATIENCE, Place, call, words};
+
+const HOUR: i64 = 3600;
+const DAY: i64 = 24 * HOUR;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// Without a word. A node is started again when all is mended, an engine after a moment.
+    Killed(Place),
+    /// A node for longer than the lease, an engine for a moment.
+    Asleep(Place),
+    /// Neither hears of the other.
+    Apart(Place, Place),
+    /// The second does not hear the first.
+    Unheard(Place, Place),
+    /// A node was killed, and comes back while an engine is away and starts.
+    Rejoins(Node, Engine),
+    /// Calls that wait for the disk take so many milliseconds longer. Only engines have disks: a node that stands on them makes no such call
+    /// while it serves.
+    SlowDisk(Engine, u64),
+    /// The time of day is so many seconds ahead, or behind, until all is mended: then it jumps back.
+    ClockJumps(Place, i64),
+    /// Another machine says that it is this node.
+    Twin(Node),
+    Drained(Node),
+}
+
+fn one_of<T: Copy>(chance: &mut Chance, all: &[T]) -> T {
+    all[chance.below(all.len() as u64) as usize]
+}
+
+impl Fault {
+    pub(crate) fn any(chance: &mut Chance, nodes: usize, engines: Engines) -> Self {
+        let number = chance.below(nodes as u64) as usize;
+        let other = Place::Node(Node((number + 1 + chance.below(nodes as u64 - 1) as usize) % nodes));
+        let (number, node) = (Node(number), Place::Node(Node(number)));
+        let engines = engines.all();
+        let engine = Place::Engine(one_of(chance, &engines));
+        let those = |can: fn(Engine) -> bool| engines.iter().copied().filter(move |engine| can(*engine));
+        let lasting: Vec<Engine> = those(Engine::keeps_data).collect();
+        match chance.below(15) {
+            0 => Self::Killed(node),
+            1 => Self::Asleep(node),
+            2 => Self::Apart(node, other),
+            3 => Self::Unheard(node, other),
+            4 => Self::Apart(node, engine),
+            5 => Self::Unheard(node, engine),
+            6 => Self::Unheard(engine, node),
+            7 => Self::Killed(Place::Engine(one_of(chance, &lasting))),
+            8 => Self::Asleep(engine),
+            9 => Self::Rejoins(number, one_of(chance, &lasting)),
+            10 => {
+                let slow: Vec<Engine> = those(Engine::waits_for_disk).collect();
+                Self::SlowDisk(one_of(chance, &slow), 100 + chance.below(600))
+            }
+            11 | 12 => {
+                let places: Vec<Place> =
+                    std::iter::once(node).chain(those(Engine::has_clock).map(Place::Engine)).collect();
+                Self::ClockJumps(one_of(chance, &places), one_of(chance, &[HOUR, -HOUR, DAY, -DAY]))
+            }
+            13 => Self::Twin(number),
+            _ => Self::Drained(number),
+        }
+    }
+}
+
+fn pause(chance: &mut Chance, millis: u64) {
+    std::thread::sleep(Duration::from_millis(chance.below(millis)));
+}
+
+/// Lets faults happen, one after the other or at once, and mends all of them. Says how many calls were held up by slow disks.
+pub(crate) fn break_things(all: &mut Nodes, faults: &[Fault], chance: &mut Chance) -> usize {
+    let (mut twins, mut drained) = (Vec::new(), Vec::new());
+    for fault in faults {
+        let mut wall = |from: Place, to: Place| {
+            let [from, to] = [from, to].map(|place| all.machine(place).number);
+            all.network.wall(from, to);
+        };
+        match *fault {
+            Fault::Killed(place @ Place::Node(_)) => all.machine(place).kill(),
+            Fault::Killed(place) => {
+                all.machine(place).kill();
+                pause(chance, 1500);
+                all.launch(place);
+            }
+            Fault::Asleep(place @ Place::Node(_)) => all.machine(place).signal("-STOP"),
+            Fault::Asleep(place) => {
+                all.machine(place).signal("-STOP");
+                pause(chance, 3000);
+                all.machine(place).signal("-CONT");
+            }
+            Fault::Apart(one, other) => {
+                wall(one, other);
+                wall(other, one);
+            }
+            Fault::Unheard(from, to) => wall(from, to),
+            Fault::Rejoins(node, engine) => {
+                let [node, engine] = [Place::Node(node), Place::Engine(engine)];
+                all.machine(node).kill();
+                // It may be missed by then, or not.
+                pause(chance, 2 * LEASE.as_millis() as u64);
+                all.machine(engine).kill();
+                all.launch(node);
+                pause(chance, 2000);
+                all.launch(engine);
+            }
+            Fault::SlowDisk(engine, millis) => {
+                all.machine(Place::Engine(engine)).brake(Duration::from_millis(millis));
+            }
+            Fault::ClockJumps(place, seconds) => all.machine(place).set_clock(seconds),
+            Fault::Twin(node) if twins.is_empty() => twins.push(all.start_twin(node)),
+            Fault::Twin(_) => {}
+            Fault::Drained(node) => {
+                // A node that cannot be told goes on as it was.
+                let _ = call(&all.nodes[node.0].address, &words("UMBEL.NODE DRAIN"));
+                drained.push(node);
+            }
+        }
+        pause(chance, 1500);
+    }
+    std::thread::sleep(LEASE + Duration::from_millis(500 + chance.below(1500)));
+    drop(twins);
+    let mut held_up = 0;
+    for machine in all.all_machines() {
+        held_up += machine.release().unwrap_or_default();
+        machine.signal("-CONT");
+        machine.set_clock(0);
+    }
+    all.network.heal();
+    for node in drained {
+        let back = words(&format!("UMBEL.NODE UNDRAIN {node:?}"));
+        let told = |all: &Nodes| all.nodes.iter().any(|node| call(&node.address, &back).is_ok());
+        let end = Instant::now() + PATIENCE;
+        while !told(all) {
+            assert!(Instant::now() < end, "nobody takes the drain back");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    all.settle();
+    if faults.iter().any(|fault| matches!(fault, Fault::Twin(_))) {
+        // Whoever lost its place to a twin may not have heard of it yet, and ends when it does.
+        std::thread::sleep(2 * LEASE);
+        all.settle();
+    }
+    held_up
+}
