@@ -109,6 +109,11 @@ pub(crate) fn break_things(all: &mut Nodes, faults: &[Fault], chance: &mut Chanc
                 all.launch(node);
                 pause(chance, 2000);
                 all.launch(engine);
+                // A node that finds no engine ends. Whoever looks after it starts it again, until it comes by what is only half there.
+                for _ in 0..20 {
+                    std::thread::sleep(Duration::from_millis(100));
+                    all.launch(node);
+                }
             }
             Fault::SlowDisk(engine, millis) => {
                 all.machine(Place::Engine(engine)).brake(Duration::from_millis(millis));
