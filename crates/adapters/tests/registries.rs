@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -316,3 +318,25 @@ macro_rules! registries {
 }
 
 registries!(etcd, redis, zookeeper);
+
+/// A lease that was granted before the server's clock went back ends when its time is over, and not when the clock is where it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn redis_leases_end_though_its_clock_went_back() {
+    let Some(service) = service("redis") else { return };
+    let prefix = fresh("clock");
+    let registry = open(&service, &prefix).await;
+    let (length, day_millis) = (Duration::from_secs(1), 24 * 3600 * 1000);
+    let lease = registry.grant(length).await.unwrap();
+    registry.put("held", bytes("x"), Expected::Absent, Some(lease)).await.unwrap();
+    // What a clock that goes back by a day leaves: an end that is a day too late.
+    let line = format!("ZINCRBY {{{prefix}:registry}}:ends {day_millis} {}\r\n", lease.0);
+    let mut socket = TcpStream::connect(service.address()).unwrap();
+    socket.write_all(line.as_bytes()).unwrap();
+    assert_eq!(socket.read(&mut [0]).unwrap(), 1);
+    assert!(registry.get("held").await.unwrap().is_some(), "it has not ended yet");
+    tokio::time::sleep(length + length / 10).await;
+    assert!(registry.get("held").await.unwrap().is_none(), "a lease of {length:?} goes on for a day");
+    assert!(!registry.keep_alive(lease).await.unwrap());
+    passed(&service, "registry", "clocks", "a lease ends in its time though the clock went back by a day");
+}

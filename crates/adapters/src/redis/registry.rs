@@ -22,7 +22,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// of Lua until the year 2255.
 ///
 /// Leases have their ends in a sorted set, and every script begins with those that are over: that depends on nothing but
-/// the clock of the server.
+/// the clock of the server. A lease that has more time left than it ever had was granted before that clock went back: it is counted
+/// anew from now, or else the place of one that died would be taken until the clock is where it was.
 const COMMON: &str = r"
 local p = KEYS[1]
 local values, versions, names = p .. ':values', p .. ':versions', p .. ':names'
@@ -54,7 +55,13 @@ local function finish(lease)
   for _, name in ipairs(held) do remove(name) end
   if #held > 0 then next() end
 end
-for _, lease in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', text(millis))) do finish(lease) end
+local alive = redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES')
+for i = 1, #alive, 2 do
+  local lease, left = alive[i], tonumber(alive[i + 1]) - millis
+  local length = tonumber(redis.call('HGET', times, lease) or left)
+  if left <= 0 then finish(lease)
+  elseif left > length then redis.call('ZADD', ends, text(millis + length), lease) end
+end
 local function held(name)
   local version = redis.call('HGET', versions, name)
   if not version then return {} end
