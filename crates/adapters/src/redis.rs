@@ -3,6 +3,7 @@
 mod blobs;
 mod log;
 mod registry;
+mod watch;
 
 use std::fmt;
 use std::time::Duration;

@@ -1,14 +1,15 @@
 //! The registry in Redis: every call is a script, so it happens as a whole.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use redis::{Script, ScriptInvocation};
+use redis::{FromRedisValue, Script, ScriptInvocation};
 use umbel_core::registry::{Change, Expected, Lease, Listing, Registry, Versioned, check_name, check_value};
 use umbel_core::{Error, Result};
 
+use super::watch::Watch;
 use super::{Connection, script};
 use crate::{Opened, Url};
 
@@ -21,9 +22,12 @@ const LOOK: Duration = Duration::from_millis(200);
 /// second in a crash, or everything, as long as its clock does not go back by more than it was away. They fit into the numbers
 /// of Lua until the year 2255.
 ///
-/// Leases have their ends in a sorted set, and every script begins with those that are over: that depends on nothing but
-/// the clock of the server. A lease that has more time left than it ever had was granted before that clock went back: it is counted
-/// anew from now, or else the place of one that died would be taken until the clock is where it was.
+/// Leases have their ends in a sorted set, by the clock of the server, and every script begins with those that are over. That clock may be
+/// set: so a caller ends a lease only if its time is over by the caller's own clock, too, which has watched the server's for the whole
+/// length of that lease (the last two arguments, see [`Watch`]). A lease that has more time left than it ever had was granted before the
+/// clock went back: it is counted anew from now, or else the place of one that died would be taken until the clock is where it was.
+///
+/// Every answer begins with what the clock shows.
 const COMMON: &str = r"
 local p = KEYS[1]
 local values, versions, names = p .. ':values', p .. ':versions', p .. ':names'
@@ -55,12 +59,14 @@ local function finish(lease)
   for _, name in ipairs(held) do remove(name) end
   if #held > 0 then next() end
 end
-local alive = redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES')
-for i = 1, #alive, 2 do
-  local lease, left = alive[i], tonumber(alive[i + 1]) - millis
-  local length = tonumber(redis.call('HGET', times, lease) or left)
-  if left <= 0 then finish(lease)
-  elseif left > length then redis.call('ZADD', ends, text(millis + length), lease) end
+local told, since = tonumber(ARGV[#ARGV - 1]), tonumber(ARGV[#ARGV])
+local over = math.min(millis, told)
+local granted = redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES')
+for i = 1, #granted, 2 do
+  local lease, ending = granted[i], tonumber(granted[i + 1])
+  local length = tonumber(redis.call('HGET', times, lease) or '0')
+  if ending > millis + length then redis.call('ZADD', ends, text(millis + length), lease)
+  elseif ending <= over and over - since >= length then finish(lease) end
 end
 local function held(name)
   local version = redis.call('HGET', versions, name)
@@ -138,6 +144,7 @@ struct RedisRegistry {
     connection: Connection,
     key: String,
     scripts: Scripts,
+    watch: Watch,
 }
 
 #[derive(Debug)]
@@ -157,7 +164,8 @@ pub(crate) async fn open(url: &Url) -> Result<Opened<dyn Registry>> {
     url.allow(&["ca", "cert", "key", "timeout_ms", "tls"])?;
     let connection = Connection::new(url)?;
     let about = connection.about().await?;
-    let make = |code| script(COMMON, code);
+    let make =
+        |code| script(COMMON, &format!("local function act()\n{code}\nend\nreturn {{text(millis), act()}}"));
     let scripts = Scripts {
         get: make(GET),
         list: make(LIST),
@@ -169,7 +177,7 @@ pub(crate) async fn open(url: &Url) -> Result<Opened<dyn Registry>> {
         revoke: make(REVOKE),
     };
     let key = format!("{{{}:registry}}", url.path_or("umbel"));
-    Ok(Opened { plane: Arc::new(RedisRegistry { connection, key, scripts }), about })
+    Ok(Opened { plane: Arc::new(RedisRegistry { connection, key, scripts, watch: Watch::default() }), about })
 }
 
 impl RedisRegistry {
@@ -177,8 +185,16 @@ impl RedisRegistry {
         script.key(&self.key)
     }
 
-    async fn change(&self, doing: &str, script: &ScriptInvocation<'_>) -> Result<Change> {
-        let answer: Vec<Bytes> = self.connection.run(doing, script).await?;
+    async fn run<T: FromRedisValue>(&self, doing: &str, call: &mut ScriptInvocation<'_>) -> Result<T> {
+        let asked = Instant::now();
+        let (told, since) = self.watch.told(asked);
+        let (clock, answer) = self.connection.run(doing, call.arg(told).arg(since)).await?;
+        self.watch.heard(clock, asked, Instant::now());
+        Ok(answer)
+    }
+
+    async fn change(&self, doing: &str, call: &mut ScriptInvocation<'_>) -> Result<Change> {
+        let answer: Vec<Bytes> = self.run(doing, call).await?;
         match &answer[..] {
             [word, revision] if word == "done" => Ok(Change::Done(number(revision)?)),
             [word, rest @ ..] if word == "conflict" => Ok(Change::Conflict(versioned(rest)?)),
@@ -212,13 +228,13 @@ impl Registry for RedisRegistry {
     async fn get(&self, name: &str) -> Result<Option<Versioned>> {
         check_name(name)?;
         let mut call = self.call(&self.scripts.get);
-        let answer: Vec<Bytes> = self.connection.run("cannot read a name", call.arg(name)).await?;
+        let answer: Vec<Bytes> = self.run("cannot read a name", call.arg(name)).await?;
         versioned(&answer)
     }
 
     async fn list(&self, prefix: &str) -> Result<Listing> {
         let mut call = self.call(&self.scripts.list);
-        let answer: Vec<Bytes> = self.connection.run("cannot list names", call.arg(prefix)).await?;
+        let answer: Vec<Bytes> = self.run("cannot list names", call.arg(prefix)).await?;
         let [revision, found @ ..] = &answer[..] else {
             return Err(Error::Corrupt("a listing of Redis without a revision".into()));
         };
@@ -245,7 +261,7 @@ impl Registry for RedisRegistry {
         let lease = lease.map_or_else(String::new, |lease| lease.0.to_string());
         let mut call = self.call(&self.scripts.put);
         call.arg(name).arg(&value[..]).arg(word(expected)).arg(lease);
-        self.change("cannot put a name", &call).await
+        self.change("cannot put a name", &mut call).await
     }
 
     async fn delete(&self, name: &str, expected: Expected) -> Result<Change> {
@@ -256,8 +272,8 @@ impl Registry for RedisRegistry {
 
     async fn changed(&self, _prefix: &str, after: u64) -> Result<()> {
         loop {
-            let call = self.call(&self.scripts.revision);
-            let revision: Bytes = self.connection.run("cannot look for changes", &call).await?;
+            let mut call = self.call(&self.scripts.revision);
+            let revision: Bytes = self.run("cannot look for changes", &mut call).await?;
             if number(&revision)? > after {
                 return Ok(());
             }
@@ -268,16 +284,16 @@ impl Registry for RedisRegistry {
     async fn grant(&self, time: Duration) -> Result<Lease> {
         let mut call = self.call(&self.scripts.grant);
         call.arg(time.as_millis().max(1).min(u128::from(u32::MAX)) as u64);
-        self.connection.run("cannot grant a lease", &call).await.map(Lease)
+        self.run("cannot grant a lease", &mut call).await.map(Lease)
     }
 
     async fn keep_alive(&self, lease: Lease) -> Result<bool> {
         let mut call = self.call(&self.scripts.keep);
-        self.connection.run("cannot keep a lease alive", call.arg(lease.0)).await
+        self.run("cannot keep a lease alive", call.arg(lease.0)).await
     }
 
     async fn revoke(&self, lease: Lease) -> Result<()> {
         let mut call = self.call(&self.scripts.revoke);
-        self.connection.run("cannot revoke a lease", call.arg(lease.0)).await
+        self.run("cannot revoke a lease", call.arg(lease.0)).await
     }
 }
