@@ -48,6 +48,9 @@ struct KafkaLog {
     timeout: Duration,
     producer: Mutex<FutureProducer<Trouble>>,
     admin: AdminClient<DefaultClientContext>,
+    /// Asks where partitions begin and end, and reads nothing: a reader's connection answers only after the messages that it waits for
+    /// already, and whoever asks for an end may hold up others.
+    asker: Arc<BaseConsumer>,
     readers: Arc<Vec<Mutex<Reader>>>,
 }
 
@@ -224,10 +227,11 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
     let readers: Result<Vec<_>, _> =
         (0..READERS).map(|_| Ok(Mutex::new(Reader { consumer: consumer(&config)?, next: None }))).collect();
     let readers = Arc::new(readers.map_err(invalid)?);
+    let asker = Arc::new(consumer(&config).map_err(invalid)?);
     let trouble = Trouble::default();
     let producer = producer(&config, timeout, trouble.clone()).map_err(invalid)?;
     let wanted = url.partitions()?;
-    let mut found = count(&readers, &trouble, &topic, timeout).await?;
+    let mut found = count(&asker, &trouble, &topic, timeout).await?;
     if found == 0 {
         let partitions = wanted.unwrap_or(PARTITIONS) as i32;
         let replicas = url.number("replicas", 1, 15)?.map_or(-1, |replicas| replicas as i32);
@@ -249,7 +253,7 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         let end = Instant::now() + timeout;
         while found == 0 && Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            found = count(&readers, &trouble, &topic, timeout).await?;
+            found = count(&asker, &trouble, &topic, timeout).await?;
         }
         if found == 0 {
             return Err(Error::Retry(format!("{doing}: the topic was made, but is not seen yet")));
@@ -260,22 +264,16 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
     }
     let about = about(url, &admin, &topic, timeout).await?;
     let producer = Mutex::new(producer);
-    let log = KafkaLog { config, topic, partitions: found, timeout, producer, admin, readers };
+    let log = KafkaLog { config, topic, partitions: found, timeout, producer, admin, asker, readers };
     Ok(Opened { plane: Arc::new(log), about })
 }
 
 /// How many partitions a topic has; none if there is no such topic. A consumer asks: if a producer did, some brokers would make the topic,
 /// and not as we want it.
-async fn count(
-    readers: &Arc<Vec<Mutex<Reader>>>,
-    trouble: &Trouble,
-    topic: &str,
-    timeout: Duration,
-) -> Result<u32> {
-    let (readers, trouble, topic) = (Arc::clone(readers), trouble.clone(), topic.to_owned());
+async fn count(asker: &Arc<BaseConsumer>, trouble: &Trouble, topic: &str, timeout: Duration) -> Result<u32> {
+    let (asker, trouble, topic) = (Arc::clone(asker), trouble.clone(), topic.to_owned());
     blocking(move || {
-        let Some(reader) = readers.first() else { return Ok(0) };
-        let metadata = lock(reader).consumer.fetch_metadata(Some(&topic), timeout);
+        let metadata = asker.fetch_metadata(Some(&topic), timeout);
         let metadata = metadata.map_err(|error| {
             let trouble = lock(&trouble.0);
             let colon = if trouble.is_empty() { "" } else { ": " };
@@ -351,16 +349,20 @@ impl KafkaLog {
         Err(Error::Invalid(format!("partition {partition} of a log of {}", self.partitions)))
     }
 
-    /// What `work` does with the partition's reader.
-    async fn with_reader<T: Send + 'static>(
-        &self,
-        partition: u32,
-        work: impl FnOnce(&mut Reader, &str, Duration) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let (readers, topic, timeout) = (Arc::clone(&self.readers), self.topic.clone(), self.timeout);
-        blocking(move || match readers.get(partition as usize % READERS) {
-            Some(reader) => work(&mut lock(reader), &topic, timeout),
-            None => Err(Error::Closed("a log without readers".into())),
+    /// How many messages of a partition are gone, and how many there were ever.
+    async fn ends(&self, partition: u32) -> Result<(u64, u64)> {
+        let (asker, topic, timeout) = (Arc::clone(&self.asker), self.topic.clone(), self.timeout);
+        blocking(move || {
+            let end = Instant::now() + timeout;
+            loop {
+                match asker.fetch_watermarks(&topic, partition as i32, timeout) {
+                    Ok((low, high)) => return Ok((low.max(0) as u64, high.max(0) as u64)),
+                    Err(error) if is_without_leader(&error) && Instant::now() < end => {
+                        std::thread::sleep(LEADER_PAUSE);
+                    }
+                    Err(error) => return Err(failed("cannot read the bounds", &error)),
+                }
+            }
         })
         .await
     }
@@ -377,36 +379,16 @@ impl KafkaLog {
 }
 
 impl Reader {
-    /// How many messages are gone, and how many there were ever.
-    fn ends(&self, topic: &str, partition: u32, timeout: Duration) -> Result<(u64, u64)> {
-        let end = Instant::now() + timeout;
-        loop {
-            match self.consumer.fetch_watermarks(topic, partition as i32, timeout) {
-                Ok((low, high)) => return Ok((low.max(0) as u64, high.max(0) as u64)),
-                Err(error) if is_without_leader(&error) && Instant::now() < end => {
-                    std::thread::sleep(LEADER_PAUSE);
-                }
-                Err(error) => return Err(failed("cannot read the bounds", &error)),
-            }
-        }
-    }
-
+    /// Entries behind a position, of a partition that has so many messages by now.
     fn read(
         &mut self,
         topic: &str,
         partition: u32,
         after: Position,
+        high: u64,
         bytes_max: usize,
         timeout: Duration,
     ) -> Result<Vec<Record>> {
-        let (low, high) = self.ends(topic, partition, timeout)?;
-        if after < pack::behind(low) {
-            return Err(Error::Trimmed { oldest: pack::behind(low) });
-        }
-        if after > pack::behind(high) {
-            let tail = pack::behind(high);
-            return Err(Error::Invalid(format!("position {after} is behind the end of the log, {tail}")));
-        }
         // Messages are numbered from 1, and Kafka's from 0.
         let mut next = pack::whole_message(after) as i64;
         let mut records: Vec<Record> = Vec::new();
@@ -496,8 +478,21 @@ impl Log for KafkaLog {
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {
         self.check(partition)?;
-        self.with_reader(partition, move |reader, topic, timeout| {
-            reader.read(topic, partition, after, bytes_max, timeout)
+        let (low, high) = self.ends(partition).await?;
+        let (oldest, tail) = (pack::behind(low), pack::behind(high));
+        if after < oldest {
+            return Err(Error::Trimmed { oldest });
+        }
+        if after > tail {
+            return Err(Error::Invalid(format!("position {after} is behind the end of the log, {tail}")));
+        }
+        if after == tail {
+            return Ok(Vec::new());
+        }
+        let (readers, topic, timeout) = (Arc::clone(&self.readers), self.topic.clone(), self.timeout);
+        blocking(move || match readers.get(partition as usize % READERS) {
+            Some(reader) => lock(reader).read(&topic, partition, after, high, bytes_max, timeout),
+            None => Err(Error::Closed("a log without readers".into())),
         })
         .await
     }
@@ -508,11 +503,8 @@ impl Log for KafkaLog {
 
     async fn bounds(&self, partition: u32) -> Result<Bounds> {
         self.check(partition)?;
-        self.with_reader(partition, move |reader, topic, timeout| {
-            let (low, high) = reader.ends(topic, partition, timeout)?;
-            Ok(Bounds { oldest: pack::behind(low), tail: pack::behind(high) })
-        })
-        .await
+        let (low, high) = self.ends(partition).await?;
+        Ok(Bounds { oldest: pack::behind(low), tail: pack::behind(high) })
     }
 
     async fn trim(&self, partition: u32, upto: Position) -> Result<()> {
