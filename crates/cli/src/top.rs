@@ -81,13 +81,13 @@ async fn is_quit(pressed: &mut Option<oneshot::Receiver<()>>) {
         // Nobody is at the keyboard any more.
         *pressed = None;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn keys() -> oneshot::Receiver<()> {
     let (quit, pressed) = oneshot::channel();
     std::thread::spawn(move || {
-        if std::io::stdin().bytes().map_while(Result::ok).any(|key| key == b'q') {
+        if std::io::stdin().lock().bytes().map_while(Result::ok).any(|key| key == b'q') {
             // Whoever waited may have ended for another reason.
             let _ = quit.send(());
         }

@@ -134,7 +134,7 @@ impl Traffic {
     fn write(&self, writer: usize) -> Result<(), Trouble> {
         // One half of the clients speaks to RedisBloom, as far as they know.
         let command: &[&str] =
-            if writer % 2 == 0 { &["UMBEL.ADD", FILTER, "ITEMS"] } else { &["BF.MADD", FILTER] };
+            if writer.is_multiple_of(2) { &["UMBEL.ADD", FILTER, "ITEMS"] } else { &["BF.MADD", FILTER] };
         let (mut turn, mut batch, mut clients) = (writer, 0, Clients::default());
         while !self.is_over() {
             let keys: Vec<String> =
