@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::{Subcommand, ValueEnum};
 
 use crate::planes;
-use crate::server::is_ready;
+use crate::server::{given, is_ready};
 use crate::services;
 use crate::step::{self, Failure, command, root};
 
@@ -145,7 +145,7 @@ fn up(nodes: u16, engines: Engines, umbel: Option<&Path>) -> Result<(), Failure>
 /// Starts engines and nodes, and waits until all nodes serve. What was there before is gone.
 fn start(setup: &Setup) -> Result<(), Failure> {
     let umbel = match setup.umbel {
-        Some(path) => path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?,
+        Some(path) => given(path)?,
         None => {
             planes::prepare()?;
             // As the tests build it: with other packages or features, it would be built again.

@@ -85,6 +85,11 @@ impl Drop for Server {
     }
 }
 
+/// The command at a path that somebody gave; it is started from other folders than theirs.
+pub(crate) fn given(path: &Path) -> Result<PathBuf, Failure> {
+    Ok(path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
 /// What a server of this machine says to a GET, head and body.
 pub(crate) fn get(http_port: u16, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", http_port))?;

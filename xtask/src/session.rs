@@ -13,7 +13,7 @@ use std::time::Instant;
 use clap::Subcommand;
 
 use crate::cluster::Engines;
-use crate::server::binary;
+use crate::server::{binary, given};
 use crate::step::{Failure, output};
 
 /// What is shown.
@@ -70,7 +70,7 @@ pub(crate) fn run(what: &What) -> Result<(), Failure> {
     match what {
         What::Fill { rows, umbel } => {
             let umbel = match umbel {
-                Some(path) => path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?,
+                Some(path) => given(path)?,
                 None => binary()?,
             };
             fill::run(&umbel, *rows)

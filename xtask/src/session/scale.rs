@@ -15,6 +15,7 @@ use super::Story;
 use super::link::Link;
 use crate::cluster::{self, Engines, Setup, Up};
 use crate::planes;
+use crate::server::given;
 use crate::step::{self, Failure, command, output, root};
 use measure::{Node, nodes};
 
@@ -44,7 +45,7 @@ pub(super) struct Asked {
 
 pub(super) fn run(asked: &Asked, umbel: Option<&Path>) -> Result<(), Failure> {
     let umbel = match umbel {
-        Some(path) => path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?,
+        Some(path) => given(path)?,
         None => released()?,
     };
     let Asked { nodes: count, keys, error, engines } = *asked;
@@ -78,7 +79,8 @@ pub(super) fn run(asked: &Asked, umbel: Option<&Path>) -> Result<(), Failure> {
     story.tell("all is taken down");
 
     story.tell(&format!("the same plan for {LARGE} keys, and for machines with as much memory as it says:"));
-    let large = ["plan", "--capacity", LARGE, "--error", &rate, "--copies", "2"];
+    let copies = COPIES.to_string();
+    let large = ["plan", "--capacity", LARGE, "--error", &rate, "--copies", &copies];
     let figures = output(Command::new(&umbel).args(large).arg("--json"))?;
     let needed = serde_json::from_slice::<Value>(&figures)?["nodes"].as_u64().ok_or("no number of nodes")?;
     for nodes in [u64::from(count), needed] {

@@ -13,8 +13,8 @@ use crate::network::Network;
 const SECRET: &str = "what all nodes of the test know";
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 const PORT: u16 = 6380;
-/// How long anything may take until it is as it should be. Machines that are busy with other things are slow.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+/// How long anything may take until it is as it should be.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// A client gives up a request after this time, and asks another node.
 const ANSWER: Duration = Duration::from_secs(4);
 

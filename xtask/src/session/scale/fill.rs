@@ -1,7 +1,7 @@
 //! Filling a filter as fast as clients can: `BF.MADD` with many keys, at every node.
 //!
-//! A request has keys for every partition, and each is an entry in the log: the more keys, the fewer entries. With 100,000 keys in a request
-//! it went seven times as fast as with 10,000, which is what `umbel load` sends.
+//! A request has keys for every partition, and each is an entry in the log: the more keys, the fewer entries. `umbel load` sends 10,000 keys
+//! in a request, which are few for so many partitions.
 
 use std::ops::Range;
 use std::path::Path;
