@@ -66,6 +66,8 @@ impl ClientContext for Trouble {
 
 struct Reader {
     consumer: BaseConsumer,
+    /// Whether it has a connection to whoever leads a partition.
+    is_connected: bool,
     /// The partition and the offset that come next without asking for another place.
     next: Option<(u32, i64)>,
 }
@@ -225,7 +227,7 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
     let invalid = |error: KafkaError| refused(url, &error);
     let admin: AdminClient<_> = config.create().map_err(invalid)?;
     let readers: Result<Vec<_>, _> =
-        (0..READERS).map(|_| Ok(Mutex::new(Reader { consumer: consumer(&config)?, next: None }))).collect();
+        (0..READERS).map(|_| Ok(Mutex::new(Reader::new(consumer(&config)?)))).collect();
     let readers = Arc::new(readers.map_err(invalid)?);
     let asker = Arc::new(consumer(&config).map_err(invalid)?);
     let trouble = Trouble::default();
@@ -379,6 +381,21 @@ impl KafkaLog {
 }
 
 impl Reader {
+    fn new(consumer: BaseConsumer) -> Self {
+        Self { consumer, is_connected: false, next: None }
+    }
+
+    /// Makes the connection over which a partition is read. Its first question makes it at once; whoever only waits for messages
+    /// waits until the client comes to it, a second or so.
+    fn connect(&mut self, topic: &str, partition: u32, timeout: Duration) -> Result<()> {
+        if !self.is_connected {
+            let asked = self.consumer.fetch_watermarks(topic, partition as i32, timeout);
+            asked.map_err(|error| failed("cannot read the log", &error))?;
+            self.is_connected = true;
+        }
+        Ok(())
+    }
+
     /// Entries behind a position, of a partition that has so many messages by now.
     fn read(
         &mut self,
@@ -389,6 +406,7 @@ impl Reader {
         bytes_max: usize,
         timeout: Duration,
     ) -> Result<Vec<Record>> {
+        self.connect(topic, partition, timeout)?;
         // Messages are numbered from 1, and Kafka's from 0.
         let mut next = pack::whole_message(after) as i64;
         let mut records: Vec<Record> = Vec::new();
