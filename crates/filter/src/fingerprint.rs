@@ -14,11 +14,13 @@ const _: () = assert!(size_of::<Fingerprint>() == 16);
 
 impl Fingerprint {
     /// The stored form: both words, little-endian.
+    #[inline]
     pub fn to_bytes(self) -> [u8; 16] {
         (u128::from(self.second) << 64 | u128::from(self.first)).to_le_bytes()
     }
 
     /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    #[inline]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         let both = u128::from_le_bytes(bytes);
         Self { first: both as u64, second: (both >> 64) as u64 }

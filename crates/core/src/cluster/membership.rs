@@ -174,21 +174,20 @@ impl Membership {
     }
 
     /// The term in which this node is the first host of all of these partitions at this moment, if it is.
-    pub fn term_as_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Option<u64> {
+    pub fn term_as_first(&self, partitions: &Partitions) -> Option<u64> {
         if !self.is_valid() {
             return None;
         }
         let acting = self.acting.load();
-        let mut partitions = partitions.peekable();
-        partitions.peek()?;
-        partitions.all(|partition| acting.first.contains(partition)).then_some(acting.term)
+        acting.first.has_all(partitions).then_some(acting.term)
     }
 
-    /// Of each of these partitions, whether this node is its first host at this moment.
-    pub fn are_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Vec<bool> {
-        let is_valid = self.is_valid();
-        let acting = self.acting.load();
-        partitions.map(|partition| is_valid && acting.first.contains(partition)).collect()
+    /// Those of these partitions of which this node is the first host at this moment.
+    pub fn first_of(&self, partitions: &Partitions) -> Partitions {
+        if !self.is_valid() {
+            return Partitions::default();
+        }
+        self.acting.load().first.and(partitions)
     }
 
     /// Whether all others take this node for alive, surely.
@@ -199,7 +198,7 @@ impl Membership {
     }
 
     /// How many partitions it is the first host of.
-    pub fn first_of(&self) -> usize {
+    pub fn first_count(&self) -> usize {
         if self.is_valid() { self.acting.load().first.len() } else { 0 }
     }
 

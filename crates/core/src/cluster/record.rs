@@ -122,6 +122,25 @@ impl Record {
 pub struct Partitions(Vec<u64>);
 
 impl Partitions {
+    /// Those of a log with so many partitions that come by. Lookups make one for all of their keys.
+    pub(crate) fn of(count: u32, all: impl Iterator<Item = u32>) -> Self {
+        let mut words = vec![0; count.min(PARTITIONS_MAX).div_ceil(WORD_BITS) as usize];
+        for partition in all {
+            if let Some(word) = words.get_mut((partition / WORD_BITS) as usize) {
+                *word |= 1 << (partition % WORD_BITS);
+            }
+        }
+        Self::trimmed(words)
+    }
+
+    /// Equal sets have equal words.
+    fn trimmed(mut words: Vec<u64>) -> Self {
+        while words.last() == Some(&0) {
+            words.pop();
+        }
+        Self(words)
+    }
+
     /// Whether one is in it.
     #[inline]
     pub fn contains(&self, partition: u32) -> bool {
@@ -147,12 +166,21 @@ impl Partitions {
         let is_there = self.contains(partition);
         if is_there {
             self.0[(partition / WORD_BITS) as usize] &= !(1 << (partition % WORD_BITS));
-            // Equal sets have equal words.
-            while self.0.last() == Some(&0) {
-                self.0.pop();
-            }
+            *self = Self::trimmed(std::mem::take(&mut self.0));
         }
         is_there
+    }
+
+    /// Whether all of another set are in it.
+    pub fn has_all(&self, others: &Self) -> bool {
+        let word = |index: usize| self.0.get(index).copied().unwrap_or(0);
+        others.0.iter().enumerate().all(|(index, others)| others & !word(index) == 0)
+    }
+
+    /// Those that are in both sets.
+    #[must_use]
+    pub fn and(&self, others: &Self) -> Self {
+        Self::trimmed(self.0.iter().zip(&others.0).map(|(own, others)| own & others).collect())
     }
 
     /// How many there are.

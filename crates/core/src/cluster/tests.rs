@@ -218,7 +218,11 @@ async fn one_of_the_nodes_is_first_and_another_when_it_is_gone() {
     settle(&[&a, &b]).await;
     let both = firsts(&[&a, &b]);
     assert!(both.len() == PARTITIONS as usize && both.values().all(|firsts| firsts.len() == 1), "{both:?}");
-    assert!(a.first_of() + b.first_of() == PARTITIONS as usize && a.first_of() > 0 && b.first_of() > 0);
+    assert!(
+        a.first_count() + b.first_count() == PARTITIONS as usize
+            && a.first_count() > 0
+            && b.first_count() > 0
+    );
     let table = world.registry.get(TABLE).await.unwrap().unwrap();
     assert_eq!(Table::decode(&table.value).unwrap().members, ["a", "b"]);
 
@@ -235,7 +239,7 @@ async fn one_of_the_nodes_is_first_and_another_when_it_is_gone() {
     assert!(firsts(&[&b]).is_empty());
     settle(&[&a]).await;
     assert_eq!(firsts(&[&a, &b]).len(), PARTITIONS as usize);
-    assert_eq!(a.first_of(), PARTITIONS as usize);
+    assert_eq!(a.first_count(), PARTITIONS as usize);
 
     // It comes back, with what it had.
     b.keep_alive().await.unwrap();
@@ -366,4 +370,16 @@ async fn there_are_never_two_first_hosts() {
         }
         assert!(world.clock.now() > Duration::ZERO);
     }
+}
+
+#[test]
+fn sets_of_partitions_are_compared_and_cut() {
+    let set = |all: &[u32]| all.iter().copied().collect::<Partitions>();
+    let some = set(&[0, 63, 64, 200]);
+    assert_eq!(Partitions::of(256, [200, 64, 0, 63, 0].into_iter()), some);
+    assert_eq!(Partitions::of(64, std::iter::empty()), Partitions::default());
+    assert!(some.has_all(&set(&[63, 200])) && some.has_all(&Partitions::default()));
+    assert!(!some.has_all(&set(&[1])) && !some.has_all(&set(&[300])) && !set(&[0]).has_all(&some));
+    assert_eq!(some.and(&set(&[1, 63, 300])), set(&[63]));
+    assert_eq!(some.and(&set(&[1, 2])), Partitions::default());
 }

@@ -125,8 +125,13 @@ impl View {
 
     /// The nodes that serve a partition, the first to ask first: those of the ring, then others that have it still.
     pub fn hosts(&self, partition: u32) -> impl ExactSizeIterator<Item = &Record> {
-        let hosts = self.hosts.get(partition as usize).map_or(&[][..], Vec::as_slice);
-        hosts.iter().map(|index| &self.nodes[usize::from(*index)])
+        self.host_numbers(partition).iter().map(|index| &self.nodes[usize::from(*index)])
+    }
+
+    /// The same by their places among all nodes.
+    #[inline]
+    pub fn host_numbers(&self, partition: u32) -> &[u16] {
+        self.hosts.get(partition as usize).map_or(&[], Vec::as_slice)
     }
 
     /// The first host of a partition.

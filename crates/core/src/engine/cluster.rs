@@ -13,7 +13,6 @@
 //!
 //! Who is first is agreed upon by all nodes before one acts on it ([`crate::cluster`]).
 
-use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,9 +27,11 @@ use super::gather::{BlocksFrom, PartOf, Shape};
 use super::handle::{Answer, Handle};
 use super::look::{Consistency, Told};
 use super::part::Applied;
+use super::question::Question;
 use super::requests::Token;
 use super::versions::Publication;
 use super::{Engine, Shared};
+use crate::cluster::Partitions;
 use crate::definition::{CATALOG, home_of};
 use crate::entry::{Entry, Operation, Request};
 use crate::fold::Counts;
@@ -57,10 +58,10 @@ pub trait Cluster: Debug + Send + Sync + 'static {
     /// What this node is for a partition at this moment. Every request asks, some twice.
     fn role(&self, partition: u32) -> Role;
 
-    /// The term in which this node is the first host of all of these partitions at this moment; none if it is not of one of them, or if
-    /// none are named. Lookups ask once for all of their keys, so it is worth more than to ask for the role of each.
-    fn term_as_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Option<u64> {
-        let mut terms = partitions.map(|partition| match self.role(partition) {
+    /// The term in which this node is the first host of all of these partitions at this moment; none if it is not of one of them. Lookups
+    /// ask once for all of their keys, so it is worth more than to ask for the role of each.
+    fn term_as_first(&self, partitions: &Partitions) -> Option<u64> {
+        let mut terms = partitions.iter().map(|partition| match self.role(partition) {
             Role::First { term } => Some(term),
             Role::Other => None,
         });
@@ -68,30 +69,24 @@ pub trait Cluster: Debug + Send + Sync + 'static {
         terms.all(|term| term == Some(first)).then_some(first)
     }
 
-    /// Of each of these partitions, whether this node is its first host at this moment. Requests with many keys ask once for all.
-    fn are_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Vec<bool> {
-        partitions.map(|partition| matches!(self.role(partition), Role::First { .. })).collect()
+    /// Those of these partitions of which this node is the first host at this moment. Requests with many keys ask once for all.
+    fn first_of(&self, partitions: &Partitions) -> Partitions {
+        partitions.iter().filter(|partition| matches!(self.role(*partition), Role::First { .. })).collect()
     }
 
     /// Lets the first hosts of partitions append and fold entries; gives what came of each, in the same order. Entries that may be appended
     /// twice without harm (`repeatable`) are sent again where it is not known what became of them.
     async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>>;
 
-    /// Asks the first hosts for keys of a filter, each with its partition. They answer when they have folded the token's positions.
-    async fn contains(&self, filter: u64, keys: &[(u32, Fingerprint)], after: &Token) -> Result<Vec<Answer>>;
+    /// Asks the first hosts for keys of a filter.
+    async fn contains(&self, question: Question<'_>) -> Result<Vec<Answer>>;
 
     /// The same as current as somebody wants to have it, with what the answers were given from. Any host of a key's partition may answer
     /// where the first need not.
-    async fn look(
-        &self,
-        filter: u64,
-        keys: &[(u32, Fingerprint)],
-        after: &Token,
-        consistency: Consistency,
-    ) -> Result<Told>;
+    async fn look(&self, question: Question<'_>, consistency: Consistency) -> Result<Told>;
 
     /// How often each key is in a filter that keeps its keys.
-    async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>>;
+    async fn verify(&self, question: Question<'_>) -> Result<Vec<u64>>;
 
     /// Makes sure that whoever may answer alone for a partition has folded it up to a position. While all nodes act on the same table, that
     /// is the first host. While they do not, one that has not heard of the newest may still answer: then it is every node that hosts the
@@ -135,17 +130,16 @@ impl Engine {
     pub async fn contains_for_peer(
         &self,
         filter: u64,
-        keys: &[(u32, Fingerprint)],
+        keys: &[Fingerprint],
         after: &Token,
     ) -> Result<Vec<Answer>> {
         self.shared.contains_here(filter, keys, after).await
     }
 
     /// How often each key is in a filter whose slots are hosted here.
-    pub async fn verify_for_peer(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>> {
+    pub async fn verify_for_peer(&self, filter: u64, keys: &[Fingerprint]) -> Result<Vec<u64>> {
         let handle = self.shared.proven(filter, keys, &Token::default()).await?;
-        let keys: Vec<Fingerprint> = keys.iter().map(|(_, key)| *key).collect();
-        self.shared.verify(&handle, &keys).await
+        self.shared.verify(&handle, keys).await
     }
 
     /// Folds a partition that is hosted here up to a position.
@@ -215,11 +209,25 @@ impl Shared {
         if filter.is_window() {
             return false;
         }
-        // All keys of a filter that lives in one slot are in one partition.
-        let asked = if filter.is_whole() { keys.get(..1).unwrap_or_default() } else { keys };
-        let lanes = || asked.iter().map(|key| self.lane(filter.slot(*key)));
-        let term = cluster.term_as_first(&mut lanes().map(|lane| lane.partition));
-        term.is_some_and(|term| lanes().all(|lane| lane.term.load(Ordering::Acquire) == term))
+        let placement = self.placement(filter);
+        let (Some(first), rest) = (keys.first(), keys.get(1..).unwrap_or_default()) else { return false };
+        // Mostly it tells already.
+        let partition = placement.partition(*first);
+        let Role::First { term } = cluster.role(partition) else { return false };
+        if rest.is_empty() || filter.is_whole() {
+            return self.is_of_term(partition, term);
+        }
+        let partitions = placement.partitions(keys);
+        cluster.term_as_first(&partitions) == Some(term) && self.are_of_term(&partitions, term)
+    }
+
+    /// Whether a partition was read to its end in this term.
+    fn is_of_term(&self, partition: u32, term: u64) -> bool {
+        self.hosting(partition).is_ok_and(|lane| lane.term.load(Ordering::Acquire) == term)
+    }
+
+    fn are_of_term(&self, partitions: &Partitions, term: u64) -> bool {
+        partitions.iter().all(|partition| self.is_of_term(partition, term))
     }
 
     /// Makes sure that what is folded of a partition that is hosted here is all that was acknowledged.
@@ -243,43 +251,30 @@ impl Shared {
         if self.cluster.is_some() { self.prove(self.catalog()).await } else { Ok(()) }
     }
 
-    /// The filter that a peer asks for, when all that was acknowledged in these partitions is folded.
-    async fn proven(&self, filter: u64, keys: &[(u32, Fingerprint)], after: &Token) -> Result<Arc<Handle>> {
-        if !self.are_proven(keys, after) {
-            let partitions: BTreeSet<u32> = keys.iter().map(|(partition, _)| *partition).collect();
-            try_join_all(partitions.iter().map(|partition| async {
-                self.prove(*partition).await?;
-                self.reach_here(*partition, after.position(*partition)).await
-            }))
-            .await?;
+    /// The filter that a peer asks for, when all that was acknowledged of these keys is folded.
+    async fn proven(&self, filter: u64, keys: &[Fingerprint], after: &Token) -> Result<Arc<Handle>> {
+        let handle = self.prove_filter(filter).await?;
+        let partitions = self.placement(&handle).partitions(keys);
+        if self.are_proven(&partitions, after) {
+            return Ok(handle);
         }
-        self.checked(filter, keys).await
+        try_join_all(partitions.iter().map(|partition| async move {
+            self.prove(partition).await?;
+            self.reach_here(partition, after.position(partition)).await
+        }))
+        .await?;
+        // It may be gone by now.
+        self.prove_filter(filter).await
     }
 
-    /// Whether that is known without asking anybody: then it costs a look at each key's lane.
-    fn are_proven(&self, keys: &[(u32, Fingerprint)], after: &Token) -> bool {
+    /// Whether that is known without asking anybody: then it costs a look at each lane.
+    fn are_proven(&self, partitions: &Partitions, after: &Token) -> bool {
         let Some(cluster) = &self.cluster else { return false };
-        let partitions = || keys.iter().map(|(partition, _)| *partition);
-        let is_of = |term: u64, partition: u32| {
-            self.hosting(partition).is_ok_and(|lane| lane.term.load(Ordering::Acquire) == term)
-        };
         let is_folded = |(partition, position): (u32, Position)| {
             self.lane_of(partition).is_ok_and(|lane| lane.applied() >= position)
         };
-        let term = cluster.term_as_first(&mut partitions());
-        term.is_some_and(|term| partitions().all(|partition| is_of(term, partition)))
-            && after.positions().all(is_folded)
-    }
-
-    /// The filter of that number, if these keys belong to the partitions that are named.
-    pub(super) async fn checked(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Arc<Handle>> {
-        let handle = self.prove_filter(filter).await?;
-        let fits =
-            |(partition, key): &(u32, Fingerprint)| self.lane(handle.slot(*key)).partition == *partition;
-        if keys.iter().all(fits) {
-            return Ok(handle);
-        }
-        Err(Error::Invalid("a key that belongs to another partition".into()))
+        let term = cluster.term_as_first(partitions);
+        term.is_some_and(|term| self.are_of_term(partitions, term)) && after.positions().all(is_folded)
     }
 
     pub(super) async fn reach_here(&self, partition: u32, position: Position) -> Result<()> {
@@ -398,17 +393,13 @@ impl Shared {
     }
 
     /// Looks keys up whose partitions are hosted here, when all that was acknowledged in these is folded.
-    async fn contains_here(
-        &self,
-        filter: u64,
-        keys: &[(u32, Fingerprint)],
-        after: &Token,
-    ) -> Result<Vec<Answer>> {
-        let handle = self.proven(filter, keys, after).await?;
-        self.load(&handle).await?;
-        let keys: Vec<Fingerprint> = keys.iter().map(|(_, key)| *key).collect();
+    async fn contains_here(&self, filter: u64, keys: &[Fingerprint], after: &Token) -> Result<Vec<Answer>> {
         let mut answers = Vec::new();
-        handle.contains_batch(&keys, &mut answers);
+        if !keys.is_empty() {
+            let handle = self.proven(filter, keys, after).await?;
+            self.load(&handle).await?;
+            handle.contains_batch(keys, &mut answers);
+        }
         Ok(answers)
     }
 
@@ -419,24 +410,17 @@ impl Shared {
         keys: &[Fingerprint],
         after: &Token,
     ) -> Result<Vec<Answer>> {
-        let Divided { here, there } = self.divide_by_first(cluster, filter, keys);
-        let ask_here = async {
-            match here.keys.is_empty() {
-                true => Ok(Vec::new()),
-                false => self.contains_here(filter.id(), &here.keys, after).await,
-            }
-        };
+        let divided = self.divide(filter, keys, |partitions| cluster.first_of(partitions));
         let ask_there = async {
-            match there.keys.is_empty() {
-                true => Ok(Vec::new()),
-                false => cluster.contains(filter.id(), &there.keys, after).await,
+            match &divided.there[..] {
+                [] => Ok(Vec::new()),
+                keys => cluster.contains(self.question(filter, keys, after)).await,
             }
         };
-        let (told_here, told_there) = try_join(ask_here, ask_there).await?;
-        let mut answers = vec![Answer::Unknown; keys.len()];
-        here.put(&told_here, &mut answers)?;
-        there.put(&told_there, &mut answers)?;
-        Ok(answers)
+        let ask_here = self.contains_here(filter.id(), &divided.here, after);
+        // Others look while this one does.
+        let (told_there, told_here) = try_join(ask_there, ask_here).await?;
+        divided.together(told_here, told_there)
     }
 
     pub(super) async fn verify_in_nodes(
@@ -445,66 +429,16 @@ impl Shared {
         filter: &Arc<Handle>,
         keys: &[Fingerprint],
     ) -> Result<Vec<u64>> {
-        let Divided { here, there } = self.divide_by_first(cluster, filter, keys);
-        let mut counts = vec![0; keys.len()];
-        if !here.keys.is_empty() {
-            self.proven(filter.id(), &here.keys, &Token::default()).await?;
-            let own: Vec<Fingerprint> = here.keys.iter().map(|(_, key)| *key).collect();
-            here.put(&self.verify(filter, &own).await?, &mut counts)?;
+        let divided = self.divide(filter, keys, |partitions| cluster.first_of(partitions));
+        let none = Token::default();
+        let (mut counts_here, mut counts_there) = (Vec::new(), Vec::new());
+        if !divided.here.is_empty() {
+            self.proven(filter.id(), &divided.here, &none).await?;
+            counts_here = self.verify(filter, &divided.here).await?;
         }
-        if !there.keys.is_empty() {
-            there.put(&cluster.verify(filter.id(), &there.keys).await?, &mut counts)?;
+        if !divided.there.is_empty() {
+            counts_there = cluster.verify(self.question(filter, &divided.there, &none)).await?;
         }
-        Ok(counts)
-    }
-
-    /// Keys of which this node is the first host, and the others.
-    fn divide_by_first(&self, cluster: &dyn Cluster, filter: &Handle, keys: &[Fingerprint]) -> Divided {
-        self.divide(filter, keys, |partitions| cluster.are_first(partitions))
-    }
-
-    /// Keys that are asked for here, and those that others are asked for.
-    pub(super) fn divide(
-        &self,
-        filter: &Handle,
-        keys: &[Fingerprint],
-        are_here: impl FnOnce(&mut dyn Iterator<Item = u32>) -> Vec<bool>,
-    ) -> Divided {
-        let partition = |key: &Fingerprint| self.lane(filter.slot(*key)).partition;
-        let are_here = are_here(&mut keys.iter().map(partition));
-        let mut divided = Divided::default();
-        for (place, (key, is_here)) in keys.iter().zip(are_here).enumerate() {
-            let asked = if is_here { &mut divided.here } else { &mut divided.there };
-            asked.places.push(place);
-            asked.keys.push((partition(key), *key));
-        }
-        divided
-    }
-}
-
-/// The keys of a request by who answers for them.
-#[derive(Debug, Default)]
-pub(super) struct Divided {
-    /// This node.
-    pub(super) here: Asked,
-    /// Others.
-    pub(super) there: Asked,
-}
-
-/// Some keys of a request with their partitions, and where they stood in it.
-#[derive(Debug, Default)]
-pub(super) struct Asked {
-    pub(super) keys: Vec<(u32, Fingerprint)>,
-    places: Vec<usize>,
-}
-
-impl Asked {
-    /// Puts what was told of these keys to where they stood.
-    pub(super) fn put<T: Copy>(&self, told: &[T], all: &mut [T]) -> Result<()> {
-        if told.len() != self.places.len() {
-            return Err(Error::Retry("another node answered for more or fewer keys than it was sent".into()));
-        }
-        self.places.iter().zip(told).for_each(|(place, told)| all[*place] = *told);
-        Ok(())
+        divided.together(counts_here, counts_there)
     }
 }

@@ -6,7 +6,6 @@
 //!  strong    any host, after a barrier                                       relies on the log alone
 //! ```
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::{try_join, try_join_all};
 use umbel_filter::Fingerprint;
 
-use super::cluster::{Cluster, Divided, Role};
+use super::cluster::{Cluster, Role};
 use super::handle::{Answer, Handle};
 use super::lane::Lane;
 use super::requests::Token;
@@ -82,7 +81,7 @@ impl Engine {
     pub async fn look_for_peer(
         &self,
         filter: u64,
-        keys: &[(u32, Fingerprint)],
+        keys: &[Fingerprint],
         after: &Token,
         consistency: Consistency,
     ) -> Result<Told> {
@@ -99,31 +98,31 @@ impl Shared {
         after: &Token,
         consistency: Consistency,
     ) -> Result<Told> {
-        let Divided { here, there } = self.divide(filter, keys, |partitions| match consistency {
-            Consistency::Current => cluster.are_first(partitions),
+        let divided = self.divide(filter, keys, |partitions| match consistency {
+            Consistency::Current => cluster.first_of(partitions),
             Consistency::Any | Consistency::Strong => {
-                partitions.map(|partition| self.hosting(partition).is_ok()).collect()
+                partitions.iter().filter(|partition| self.hosting(*partition).is_ok()).collect()
             }
         });
+        let ask = |keys| cluster.look(self.question(filter, keys, after), consistency);
         let ask_here = async {
-            match self.look_here(filter.id(), &here.keys, after, consistency).await {
+            match self.look_here(filter.id(), &divided.here, after, consistency).await {
                 // It was let go of meanwhile: whoever has it now is asked.
-                Err(Error::Moved(_)) => cluster.look(filter.id(), &here.keys, after, consistency).await,
+                Err(Error::Moved(_)) => ask(&divided.here).await,
                 told => told,
             }
         };
         let ask_there = async {
-            match there.keys.is_empty() {
-                true => Ok(Told::default()),
-                false => cluster.look(filter.id(), &there.keys, after, consistency).await,
+            match &divided.there[..] {
+                [] => Ok(Told::default()),
+                keys => ask(keys).await,
             }
         };
         let (told_here, told_there) = try_join(ask_here, ask_there).await?;
-        let mut all = Told { answers: vec![Answer::Unknown; keys.len()], ..Told::default() };
-        for (asked, told) in [(&here, told_here), (&there, told_there)] {
-            asked.put(&told.answers, &mut all.answers)?;
-            all.see(&told.position, told.age);
-        }
+        let mut all = Told::default();
+        all.see(&told_here.position, told_here.age);
+        all.see(&told_there.position, told_there.age);
+        all.answers = divided.together(told_here.answers, told_there.answers)?;
         Ok(all)
     }
 
@@ -131,14 +130,19 @@ impl Shared {
     async fn look_here(
         &self,
         filter: u64,
-        keys: &[(u32, Fingerprint)],
+        keys: &[Fingerprint],
         after: &Token,
         consistency: Consistency,
     ) -> Result<Told> {
-        let partitions: BTreeSet<u32> = keys.iter().map(|(partition, _)| *partition).collect();
-        let settled = partitions.iter().map(|partition| self.settle(*partition, after, consistency));
+        if keys.is_empty() {
+            return Ok(Told::default());
+        }
+        let handle = self.prove_filter(filter).await?;
+        let partitions = self.placement(&handle).partitions(keys);
+        let settled = partitions.iter().map(|partition| self.settle(partition, after, consistency));
         let lanes = try_join_all(settled).await?;
-        let handle = self.checked(filter, keys).await?;
+        // It may be gone by now.
+        let handle = self.prove_filter(filter).await?;
         self.load(&handle).await?;
         let mut told = Told::default();
         for lane in lanes {
@@ -146,8 +150,7 @@ impl Shared {
             told.position.see(lane.partition, lane.applied());
             told.age = told.age.max(self.age_of(lane));
         }
-        let keys: Vec<Fingerprint> = keys.iter().map(|(_, key)| *key).collect();
-        handle.contains_batch(&keys, &mut told.answers);
+        handle.contains_batch(keys, &mut told.answers);
         Ok(told)
     }
 

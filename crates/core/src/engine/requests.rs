@@ -103,6 +103,11 @@ impl Token {
         other.positions().all(|(partition, position)| self.position(partition) >= position)
     }
 
+    /// Whether it asks for nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Partitions and positions.
     pub fn positions(&self) -> impl Iterator<Item = (u32, Position)> {
         self.0.iter().map(|(partition, position)| (*partition, *position))

@@ -17,7 +17,7 @@ use object_store::memory::InMemory;
 use umbel_core::clock::ManualClock;
 use umbel_core::engine::{
     Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, NewFilter, PartChanges, PartOf, Publication,
-    Role, Settings, Shape, Token, Told,
+    Question, Role, Settings, Shape, Told,
 };
 use umbel_core::fold::Counts;
 use umbel_core::log::{Log, MemoryLog};
@@ -141,26 +141,20 @@ impl Cluster for Seat {
         Ok(applied)
     }
 
-    async fn contains(&self, filter: u64, keys: &[(u32, Fingerprint)], after: &Token) -> Result<Vec<Answer>> {
+    async fn contains(&self, question: Question<'_>) -> Result<Vec<Answer>> {
         let mut answers = Vec::new();
-        for key in keys {
-            let first = self.town.engine(self.first(key.0))?;
-            answers.extend(first.contains_for_peer(filter, &[*key], after).await?);
+        for (number, key) in question.keys.iter().enumerate() {
+            let first = self.town.engine(self.first(question.partition(number)))?;
+            answers.extend(first.contains_for_peer(question.filter, &[*key], question.after).await?);
         }
         Ok(answers)
     }
 
-    async fn look(
-        &self,
-        filter: u64,
-        keys: &[(u32, Fingerprint)],
-        after: &Token,
-        consistency: Consistency,
-    ) -> Result<Told> {
+    async fn look(&self, question: Question<'_>, consistency: Consistency) -> Result<Told> {
         let mut all = Told::default();
-        for key in keys {
-            let first = self.town.engine(self.first(key.0))?;
-            let told = first.look_for_peer(filter, &[*key], after, consistency).await?;
+        for (number, key) in question.keys.iter().enumerate() {
+            let first = self.town.engine(self.first(question.partition(number)))?;
+            let told = first.look_for_peer(question.filter, &[*key], question.after, consistency).await?;
             all.answers.extend(told.answers);
             told.position.positions().for_each(|(partition, position)| all.position.see(partition, position));
             all.age = all.age.max(told.age);
@@ -168,11 +162,11 @@ impl Cluster for Seat {
         Ok(all)
     }
 
-    async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>> {
+    async fn verify(&self, question: Question<'_>) -> Result<Vec<u64>> {
         let mut counts = Vec::new();
-        for key in keys {
-            let first = self.town.engine(self.first(key.0))?;
-            counts.extend(first.verify_for_peer(filter, &[*key]).await?);
+        for (number, key) in question.keys.iter().enumerate() {
+            let first = self.town.engine(self.first(question.partition(number)))?;
+            counts.extend(first.verify_for_peer(question.filter, &[*key]).await?);
         }
         Ok(counts)
     }

@@ -19,7 +19,7 @@ pub(super) fn collect(membership: &Membership, hosted: &[Hosted], page: &mut Pag
         ("umbel_cluster_partitions", "Partitions of the log.", view.partitions() as usize),
         ("umbel_partitions_without_host", "Partitions that no live node serves.", without_host),
         ("umbel_partitions_hosted", "Partitions that this node serves.", membership.serves().len()),
-        ("umbel_partitions_first", "Partitions that it is the first host of.", membership.first_of()),
+        ("umbel_partitions_first", "Partitions that it is the first host of.", membership.first_count()),
     ];
     for (name, help, value) in gauges {
         page.family(name, Kind::Gauge, help).sample(&[], value as u64);

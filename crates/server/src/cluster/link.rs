@@ -4,6 +4,7 @@
 //! those who wait whether the other node may have seen their request.
 
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,13 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, timeout};
 use umbel_core::Error;
 
 use super::wire;
+use asked::{Asked, Expected, Who};
+
+mod asked;
 
 /// How long a node may take to accept a connection and to know who comes.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
@@ -44,12 +48,29 @@ pub(super) type Outcome = Result<Bytes, Failure>;
 /// A request, and who waits for its answer.
 #[derive(Debug)]
 pub(super) struct Call {
-    pub(super) frame: Vec<u8>,
+    pub(super) request: Request,
     pub(super) time: Duration,
     pub(super) answer: oneshot::Sender<Outcome>,
 }
 
-type Expected = (oneshot::Sender<Outcome>, Instant);
+/// What goes out.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// A frame of its own.
+    Frame(Vec<u8>),
+    /// Keys of a filter that are looked up. Those of all requests that wait go as one question, and each gets its part of the answer.
+    Keys { filter: u64, keys: Vec<u8> },
+}
+
+impl Request {
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Frame(frame) => frame.len(),
+            Self::Keys { keys, .. } => keys.len(),
+        }
+    }
+}
 
 /// A connection that is there, or is being made.
 #[derive(Clone, Debug)]
@@ -111,8 +132,8 @@ async fn exchange(stream: TcpStream, buffer: BytesMut, queue: &mut mpsc::Receive
         error = send(write, queue, &sent) => error,
     };
     expected.close();
-    while let Some((answer, _)) = expected.recv().await {
-        let _ = answer.send(Err(Failure::Lost(error.to_string())));
+    while let Some(expected) = expected.recv().await {
+        expected.tell(Err(Failure::Lost(error.to_string())));
     }
     error
 }
@@ -123,15 +144,27 @@ async fn send(
     sent: &mpsc::UnboundedSender<Expected>,
 ) -> io::Error {
     let (mut calls, mut out) = (Vec::new(), Vec::new());
+    let mut questions: Vec<Asked> = Vec::new();
     loop {
         if queue.recv_many(&mut calls, TOGETHER_MAX).await == 0 {
             // Nobody has the link any more.
             return io::ErrorKind::NotConnected.into();
         }
-        for call in calls.drain(..).filter(|call| !call.answer.is_closed()) {
-            out.extend_from_slice(&call.frame);
-            // The receiver lives as long as this runs.
-            let _ = sent.send((call.answer, Instant::now() + call.time));
+        let now = Instant::now();
+        for Call { request, time, answer } in calls.drain(..).filter(|call| !call.answer.is_closed()) {
+            match request {
+                Request::Frame(frame) => {
+                    out.extend_from_slice(&frame);
+                    // The receiver lives as long as this runs.
+                    let _ = sent.send(Expected { who: Who::One(answer), end: now + time });
+                }
+                Request::Keys { filter, keys } => {
+                    asked::put(&mut questions, filter, keys, answer, now + time)
+                }
+            }
+        }
+        for question in questions.drain(..) {
+            let _ = sent.send(question.put_into(&mut out));
         }
         if let Err(error) = write.write_all(&out).await {
             return error;
@@ -146,12 +179,13 @@ async fn receive(
     mut buffer: BytesMut,
     expected: &mut mpsc::UnboundedReceiver<Expected>,
 ) -> io::Error {
+    let mut alarm = pin!(tokio::time::sleep(CONNECT_TIME));
     loop {
         // Whoever hangs up while nothing is expected is noticed before the next request goes there.
-        let (answer, end) = tokio::select! {
+        let expected = tokio::select! {
             biased;
             call = expected.recv() => match call {
-                Some(call) => call,
+                Some(expected) => expected,
                 None => return io::ErrorKind::NotConnected.into(),
             },
             read = read.read_buf(&mut buffer) => return match read {
@@ -170,18 +204,36 @@ async fn receive(
                 }
             }
         };
-        let outcome = match timeout_at(end, one).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
+        let outcome = tokio::select! {
+            biased;
+            outcome = one => outcome,
+            () = until(expected.end, alarm.as_mut()) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"))
+            }
         };
         match outcome {
-            Ok(Ok(bytes)) => _ = answer.send(Ok(bytes)),
-            Ok(Err(line)) => _ = answer.send(Err(Failure::Refused(wire::error(&line)))),
+            Ok(Ok(bytes)) => expected.tell(Ok(bytes)),
+            Ok(Err(line)) => expected.tell(Err(Failure::Refused(wire::error(&line)))),
             Err(error) => {
-                let _ = answer.send(Err(Failure::Lost(error.to_string())));
+                expected.tell(Err(Failure::Lost(error.to_string())));
                 return error;
             }
         }
+    }
+}
+
+/// Waits until a time. The alarm stays set when an answer comes before it, and mostly rings in vain: to set another one for each answer would
+/// cost more than many answers do.
+async fn until(end: Instant, mut alarm: Pin<&mut Sleep>) {
+    if end < alarm.deadline() {
+        alarm.as_mut().reset(end);
+    }
+    loop {
+        alarm.as_mut().await;
+        if Instant::now() >= end {
+            return;
+        }
+        alarm.as_mut().reset(end);
     }
 }
 
@@ -227,7 +279,7 @@ mod tests {
 
     fn call(frame: &[u8], time: Duration) -> (Call, oneshot::Receiver<Outcome>) {
         let (answer, waits) = oneshot::channel();
-        (Call { frame: frame.to_vec(), time, answer }, waits)
+        (Call { request: Request::Frame(frame.to_vec()), time, answer }, waits)
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod routing;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
+use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 use umbel_core::clock::Clock;
 use umbel_core::cluster::Membership;
@@ -15,11 +16,13 @@ use umbel_core::{Error, Result};
 use super::peers::Peers;
 use crate::digest::Digest;
 use crate::metrics::Page;
+use routing::Routes;
 
 /// The other nodes, and this one among them.
 pub struct Nodes {
     membership: Arc<Membership>,
     peers: Peers,
+    routes: ArcSwapOption<Routes>,
     clock: Arc<dyn Clock>,
     runtime: Handle,
     cluster: String,
@@ -45,7 +48,16 @@ impl Nodes {
     ) -> Self {
         let peers = Peers::new(runtime.clone(), Arc::clone(&clock), secret, cluster, membership.name());
         let (cluster, secret) = (cluster.to_owned(), Digest::of(secret));
-        Self { membership, peers, clock, runtime, cluster, secret, engine: OnceLock::new() }
+        Self {
+            membership,
+            peers,
+            routes: ArcSwapOption::empty(),
+            clock,
+            runtime,
+            cluster,
+            secret,
+            engine: OnceLock::new(),
+        }
     }
 
     /// Whose place in the registry it is.

@@ -14,7 +14,7 @@ use umbel_core::clock::Clock;
 use umbel_core::cluster::{Record, View};
 use umbel_core::engine::Applied;
 
-use super::link::{Call, Failure, Link, Outcome};
+use super::link::{Call, Failure, Link, Outcome, Request};
 use super::wire;
 use crate::metrics::{Counts, Histogram, Kind, Page};
 
@@ -157,7 +157,14 @@ impl Peers {
             Errand::Bulk => &peer.bulk,
         };
         let home = if errand == Errand::Lookup { Home::Here } else { Home::Runtime };
-        self.to.ask(&peer.about, place, home, command, payload, time).await
+        let request = Request::Frame(wire::frame(&[command.as_bytes(), payload]));
+        self.to.ask(&peer.about, place, home, request, time).await
+    }
+
+    /// Looks keys of a filter up at a node, together with those of others that wait for the same.
+    pub(super) async fn look_up(&self, peer: &Peer, filter: u64, keys: Vec<u8>, time: Duration) -> Outcome {
+        let (place, request) = (peer.lookups.get_or_default(), Request::Keys { filter, keys });
+        self.to.ask(&peer.about, place, Home::Here, request, time).await
     }
 
     /// Lets a node append entries, together with those of others that wait for the same.
@@ -227,16 +234,14 @@ impl Way {
         about: &About,
         place: &RwLock<Option<Link>>,
         home: Home,
-        command: &str,
-        payload: &[u8],
+        request: Request,
         time: Duration,
     ) -> Outcome {
         let began = self.clock.now();
-        let frame = wire::frame(&[command.as_bytes(), payload]);
         let (answer, waits) = oneshot::channel();
         about.requests.fetch_add(1, Ordering::Relaxed);
-        about.sent_bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
-        let outcome = match self.hand_over(about, place, home, Call { frame, time, answer }) {
+        about.sent_bytes.fetch_add(request.len() as u64, Ordering::Relaxed);
+        let outcome = match self.hand_over(about, place, home, Call { request, time, answer }) {
             Ok(()) => waits.await.unwrap_or_else(|_| Err(Failure::Lost("the connection has ended".into()))),
             Err(why) => Err(Failure::Unsent(why.to_owned())),
         };
@@ -325,7 +330,8 @@ impl Way {
                 continue;
             }
             let payload = wire::put_entries(entries.into_iter());
-            let answer = self.ask(about, &place, Home::Runtime, "SUBMIT", &payload, SUBMIT_TIME).await;
+            let request = Request::Frame(wire::frame(&[b"SUBMIT", &payload]));
+            let answer = self.ask(about, &place, Home::Runtime, request, SUBMIT_TIME).await;
             let applied = answer.and_then(|bytes| wire::applied(&bytes).map_err(Failure::Refused));
             answer_all(waiting.drain(..), applied);
         }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! SUBMIT  entries: [partition u32, bytes]                          --> [position 16, answers, flags u8, full?, refused?]
-//! ASK     filter u64, after: [partition u32, position 16], keys    --> a byte for each key
-//! VERIFY  filter u64, keys: [partition u32, fingerprint 16]        --> a u64 for each key
+//! ASK     filter u64, after: [partition u32, position 16],
+//!         and fingerprints of 16 to the end                        --> a byte for each key
+//! VERIFY  as ASK                                                   --> a u64 for each key
 //! REACH   partition u32, position 16                               --> nothing
 //! COUNTS  filter u64, partitions: [u32]                            --> items, held, removed: u64 each, for each partition
 //!
@@ -15,6 +16,8 @@
 pub(crate) mod changes;
 pub(crate) mod looks;
 pub(crate) mod parts;
+
+use std::io::Write;
 
 use bytes::Bytes;
 use umbel_core::engine::{Answer, Applied, Token};
@@ -34,15 +37,23 @@ const REFUSED: u8 = 2;
 
 /// A command of RESP with these words behind its name.
 pub(crate) fn frame(words: &[&[u8]]) -> Vec<u8> {
-    let bytes = words.iter().map(|word| word.len() + 16).sum::<usize>();
-    let mut out = Vec::with_capacity(bytes + COMMAND.len() + 16);
-    out.extend_from_slice(format!("*{}\r\n", words.len() + 1).as_bytes());
-    for word in [COMMAND.as_bytes()].iter().chain(words) {
-        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        out.extend_from_slice(word);
+    let mut out = Vec::new();
+    let words: Vec<&[&[u8]]> = words.iter().map(std::slice::from_ref).collect();
+    put_frame(&mut out, &words);
+    out
+}
+
+/// The same behind other bytes; each word may come in pieces.
+pub(crate) fn put_frame(out: &mut Vec<u8>, words: &[&[&[u8]]]) {
+    let length = |pieces: &[&[u8]]| pieces.iter().map(|piece| piece.len()).sum::<usize>();
+    out.reserve(words.iter().map(|pieces| length(pieces) + 16).sum::<usize>() + COMMAND.len() + 16);
+    // Writing to memory does not fail.
+    let _ = write!(out, "*{}\r\n", words.len() + 1);
+    for pieces in [&[COMMAND.as_bytes()][..]].iter().chain(words) {
+        let _ = write!(out, "${}\r\n", length(pieces));
+        pieces.iter().for_each(|piece| out.extend_from_slice(piece));
         out.extend_from_slice(b"\r\n");
     }
-    out
 }
 
 /// What is left of a message.
@@ -178,33 +189,32 @@ pub(crate) fn applied(bytes: &[u8]) -> Result<Vec<Applied>> {
     message.end(all)
 }
 
-type Key = (u32, Fingerprint);
-const KEY_BYTES: usize = 20;
+/// Bytes of a key.
+pub(crate) const KEY_BYTES: usize = 16;
+/// Bytes of a position with its partition.
+const PLACE_BYTES: usize = 20;
 
-fn put_keys<'k>(out: &mut Vec<u8>, keys: impl ExactSizeIterator<Item = &'k Key>) {
-    out.reserve(4 + keys.len() * KEY_BYTES);
-    put_length(out, keys.len());
-    for (partition, key) in keys {
-        out.extend(partition.to_le_bytes());
-        out.extend(key.to_bytes());
+/// Keys one after another, as many as there is room for.
+pub(crate) fn put_keys(keys: impl ExactSizeIterator<Item = Fingerprint>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(keys.len() * KEY_BYTES);
+    keys.for_each(|key| out.extend_from_slice(&key.to_bytes()));
+    out
+}
+
+/// Keys to the end of a message.
+fn take_keys(message: &mut Message<'_>) -> Result<Vec<Fingerprint>> {
+    let (keys, rest) = std::mem::take(&mut message.0).as_chunks::<KEY_BYTES>();
+    if rest.is_empty() {
+        Ok(keys.iter().map(|key| Fingerprint::from_bytes(*key)).collect())
+    } else {
+        Err(cut())
     }
 }
 
-fn take_keys(message: &mut Message<'_>) -> Result<Vec<Key>> {
-    let count = message.count(KEY_BYTES)?;
-    let key = |_| Ok((message.u32()?, Fingerprint::from_bytes(message.take()?)));
-    (0..count).map(key).collect()
-}
-
-/// A question for keys.
-pub(crate) fn put_question<'k>(
-    filter: u64,
-    after: &Token,
-    keys: impl ExactSizeIterator<Item = &'k Key>,
-) -> Vec<u8> {
+/// What a question for keys begins with; the keys follow.
+pub(crate) fn put_question(filter: u64, after: &Token) -> Vec<u8> {
     let mut out = filter.to_le_bytes().to_vec();
     put_token(&mut out, after);
-    put_keys(&mut out, keys);
     out
 }
 
@@ -218,19 +228,18 @@ fn put_token(out: &mut Vec<u8>, token: &Token) {
 
 fn take_token(message: &mut Message<'_>) -> Result<Token> {
     let mut token = Token::default();
-    for _ in 0..message.count(KEY_BYTES)? {
+    for _ in 0..message.count(PLACE_BYTES)? {
         let partition = message.u32()?;
         token.see(partition, message.position()?);
     }
     Ok(token)
 }
 
-pub(crate) fn question(bytes: &[u8]) -> Result<(u64, Token, Vec<Key>)> {
+pub(crate) fn question(bytes: &[u8]) -> Result<(u64, Token, Vec<Fingerprint>)> {
     let mut message = Message(bytes);
     let filter = message.u64()?;
     let after = take_token(&mut message)?;
-    let keys = take_keys(&mut message)?;
-    message.end((filter, after, keys))
+    Ok((filter, after, take_keys(&mut message)?))
 }
 
 /// Answers to it.
@@ -251,20 +260,6 @@ pub(crate) fn answers(bytes: &[u8]) -> Result<Vec<Answer>> {
         _ => Err(cut()),
     };
     bytes.iter().map(answer).collect()
-}
-
-/// A question how often keys are there.
-pub(crate) fn put_verify<'k>(filter: u64, keys: impl ExactSizeIterator<Item = &'k Key>) -> Vec<u8> {
-    let mut out = filter.to_le_bytes().to_vec();
-    put_keys(&mut out, keys);
-    out
-}
-
-pub(crate) fn verify(bytes: &[u8]) -> Result<(u64, Vec<Key>)> {
-    let mut message = Message(bytes);
-    let filter = message.u64()?;
-    let keys = take_keys(&mut message)?;
-    message.end((filter, keys))
 }
 
 pub(crate) fn put_numbers(numbers: &[u64]) -> Vec<u8> {
@@ -355,8 +350,8 @@ mod tests {
 
     use super::*;
 
-    fn keys(count: u64) -> Vec<Key> {
-        (0..count).map(|n| (n as u32 % 7, Fingerprint { first: n, second: !n })).collect()
+    fn keys(count: u64) -> Vec<Fingerprint> {
+        (0..count).map(|n| Fingerprint { first: n, second: !n }).collect()
     }
 
     #[test]
@@ -376,9 +371,9 @@ mod tests {
         }
         let mut after = Token::default();
         after.see(2, Position::from_number(77));
-        let asked = put_question(9, &after, keys(50).iter());
+        let asked = [put_question(9, &after), put_keys(keys(50).into_iter())].concat();
         assert_eq!(question(&asked).unwrap(), (9, after, keys(50)));
-        assert_eq!(verify(&put_verify(9, keys(5).iter())).unwrap(), (9, keys(5)));
+        assert!(question(&asked[..asked.len() - 1]).is_err());
         let all = vec![Answer::Absent, Answer::Maybe, Answer::Unknown];
         assert_eq!(answers(&put_answers(&all)).unwrap(), all);
         assert_eq!(numbers(&put_numbers(&[1, u64::MAX])).unwrap(), [1, u64::MAX]);
@@ -414,7 +409,6 @@ mod tests {
         let many = u32::MAX.to_le_bytes();
         assert!(entries(&many).is_err() && applied(&many).is_err());
         assert!(question(&[&[0; 8][..], &many].concat()).is_err());
-        assert!(verify(&[&[0; 8][..], &many].concat()).is_err());
         assert!(count(&[&[0; 8][..], &many].concat()).is_err());
         assert!(applied(&[&1_u32.to_le_bytes()[..], &[0; 16], &many, &[0]].concat()).is_err());
     }
@@ -422,7 +416,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_that_comes_does_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (entries(&bytes), applied(&bytes), question(&bytes), answers(&bytes), verify(&bytes));
+            let _ = (entries(&bytes), applied(&bytes), question(&bytes), answers(&bytes));
             let _ = (numbers(&bytes), reach(&bytes), count(&bytes), counts(&bytes));
             let _ = error(&String::from_utf8_lossy(&bytes));
         }

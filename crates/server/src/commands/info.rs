@@ -284,7 +284,7 @@ fn cluster(node: &Node, _: &Totals, out: &mut String) {
         "umbel_leaving": u8::from(membership.is_leaving()),
         "umbel_partitions": view.partitions(),
         "umbel_partitions_served": membership.serves().len(),
-        "umbel_partitions_first": membership.first_of(),
+        "umbel_partitions_first": membership.first_count(),
     );
     for other in view.nodes() {
         let (name, address, zone, serves) = (&other.name, &other.address, &other.zone, other.serves.len());

@@ -56,7 +56,7 @@ async fn answer(id: Id, session: &Session, message: &[u8]) -> Result<Vec<u8>> {
             Ok(looks::put_told(&engine.look_for_peer(filter, &keys, &after, consistency).await?))
         }
         Id::UmbelPeerVerify => {
-            let (filter, keys) = wire::verify(message)?;
+            let (filter, _, keys) = wire::question(message)?;
             Ok(wire::put_numbers(&engine.verify_for_peer(filter, &keys).await?))
         }
         Id::UmbelPeerReach => {

@@ -3,9 +3,10 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::join_all;
+use umbel_core::cluster::Partitions;
 use umbel_core::engine::{
-    Answer, Applied, BlocksFrom, Cluster, Consistency, PartChanges, PartOf, Publication, Role, Shape, Token,
-    Told,
+    Answer, Applied, BlocksFrom, Cluster, Consistency, PartChanges, PartOf, Publication, Question, Role,
+    Shape, Told,
 };
 use umbel_core::fold::Counts;
 use umbel_core::version::VersionShard;
@@ -56,24 +57,30 @@ impl Nodes {
         Ok(applied)
     }
 
+    /// Asks a place for some keys of a question, by their numbers.
     async fn contains_at(
         &self,
         place: &Place,
-        filter: u64,
-        keys: Vec<(u32, Fingerprint)>,
-        after: &Token,
+        question: &Question<'_>,
+        numbers: &[u32],
     ) -> Result<Vec<Answer>, Failure> {
+        let Question { filter, keys, after, .. } = *question;
         let peer = match place {
             Place::Here(engine) => {
-                return engine.contains_for_peer(filter, &keys, after).await.map_err(Failure::Refused);
+                let asked = engine.contains_for_peer(filter, &picked(keys, numbers), after).await;
+                return asked.map_err(Failure::Refused);
             }
             Place::There(peer) => peer,
         };
-        let asked = keys.chunks(KEYS_MAX).map(|keys| async move {
-            let payload = wire::put_question(filter, after, keys.iter());
+        let asked = numbers.chunks(KEYS_MAX).map(|numbers| async move {
+            let keys = put_keys(keys, numbers);
+            if after.is_empty() {
+                return self.look_up(peer, filter, keys).await;
+            }
+            let payload = [wire::put_question(filter, after), keys].concat();
             self.ask(peer, Errand::Lookup, "ASK", &payload, wire::answers).await
         });
-        let mut answers = Vec::with_capacity(keys.len());
+        let mut answers = Vec::with_capacity(numbers.len());
         for some in join_all(asked).await {
             answers.extend(some?);
         }
@@ -83,25 +90,23 @@ impl Nodes {
     async fn look_at(
         &self,
         place: &Place,
-        filter: u64,
-        keys: &[(u32, Fingerprint)],
-        after: &Token,
+        question: &Question<'_>,
+        numbers: &[u32],
         consistency: Consistency,
     ) -> Result<Told, Failure> {
+        let Question { filter, keys, after, .. } = *question;
         let peer = match place {
             Place::Here(engine) => {
-                return engine
-                    .look_for_peer(filter, keys, after, consistency)
-                    .await
-                    .map_err(Failure::Refused);
+                let asked = engine.look_for_peer(filter, &picked(keys, numbers), after, consistency).await;
+                return asked.map_err(Failure::Refused);
             }
             Place::There(peer) => peer,
         };
         // A barrier reads the log.
         let errand = if consistency == Consistency::Strong { Errand::Read } else { Errand::Lookup };
         let mut all = Told::default();
-        for keys in keys.chunks(KEYS_MAX) {
-            let payload = looks::put_look(consistency, filter, after, keys.iter());
+        for numbers in numbers.chunks(KEYS_MAX) {
+            let payload = [looks::put_look(consistency, filter, after), put_keys(keys, numbers)].concat();
             let told = self.ask(peer, errand, "LOOK", &payload, looks::told).await?;
             all.answers.extend(told.answers);
             told.position.positions().for_each(|(partition, position)| all.position.see(partition, position));
@@ -134,15 +139,18 @@ impl Nodes {
     async fn verify_at(
         &self,
         place: &Place,
-        filter: u64,
-        keys: Vec<(u32, Fingerprint)>,
+        question: &Question<'_>,
+        numbers: &[u32],
     ) -> Result<Vec<u64>, Failure> {
+        let Question { filter, keys, after, .. } = *question;
         match place {
-            Place::Here(engine) => engine.verify_for_peer(filter, &keys).await.map_err(Failure::Refused),
+            Place::Here(engine) => {
+                engine.verify_for_peer(filter, &picked(keys, numbers)).await.map_err(Failure::Refused)
+            }
             Place::There(peer) => {
-                let mut counts = Vec::with_capacity(keys.len());
-                for keys in keys.chunks(KEYS_MAX) {
-                    let payload = wire::put_verify(filter, keys.iter());
+                let mut counts = Vec::with_capacity(numbers.len());
+                for numbers in numbers.chunks(KEYS_MAX) {
+                    let payload = [wire::put_question(filter, after), put_keys(keys, numbers)].concat();
                     counts.extend(self.ask(peer, Errand::Read, "VERIFY", &payload, wire::numbers).await?);
                 }
                 Ok(counts)
@@ -151,8 +159,12 @@ impl Nodes {
     }
 }
 
-fn picked<T: Copy>(all: &[T], numbers: &[usize]) -> Vec<T> {
-    numbers.iter().map(|number| all[*number]).collect()
+fn picked<T: Copy>(all: &[T], numbers: &[u32]) -> Vec<T> {
+    numbers.iter().map(|number| all[*number as usize]).collect()
+}
+
+fn put_keys(all: &[Fingerprint], numbers: &[u32]) -> Vec<u8> {
+    wire::put_keys(numbers.iter().map(|number| all[*number as usize]))
 }
 
 #[async_trait]
@@ -162,53 +174,51 @@ impl Cluster for Nodes {
         self.membership.role(partition)
     }
 
-    fn term_as_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Option<u64> {
+    fn term_as_first(&self, partitions: &Partitions) -> Option<u64> {
         self.membership.term_as_first(partitions)
     }
 
-    fn are_first(&self, partitions: &mut dyn Iterator<Item = u32>) -> Vec<bool> {
-        self.membership.are_first(partitions)
+    fn first_of(&self, partitions: &Partitions) -> Partitions {
+        self.membership.first_of(partitions)
     }
 
     async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>> {
         let repeat = if repeatable { Repeat::Always } else { Repeat::Never };
         let entries = &entries;
-        let send = |place: Place, numbers: Vec<usize>| async move {
-            let own = numbers.iter().map(|number| entries[*number].clone()).collect();
+        let send = |place: Place, numbers: Vec<u32>| async move {
+            let own = numbers.iter().map(|number| entries[*number as usize].clone()).collect();
             let outcome = self.submit_to(&place, own).await;
             (numbers, outcome)
         };
         self.everywhere(entries.len(), |number| entries[number].0, false, repeat, send).await
     }
 
-    async fn contains(&self, filter: u64, keys: &[(u32, Fingerprint)], after: &Token) -> Result<Vec<Answer>> {
-        let send = |place: Place, numbers: Vec<usize>| async move {
-            let outcome = self.contains_at(&place, filter, picked(keys, &numbers), after).await;
+    async fn contains(&self, question: Question<'_>) -> Result<Vec<Answer>> {
+        let asked = &question;
+        let send = |place: Place, numbers: Vec<u32>| async move {
+            let outcome = self.contains_at(&place, asked, &numbers).await;
             (numbers, outcome)
         };
-        self.everywhere(keys.len(), |number| keys[number].0, true, Repeat::Always, send).await
+        let partition = |number| question.partition(number);
+        self.everywhere(question.keys.len(), partition, true, Repeat::Always, send).await
     }
 
-    async fn look(
-        &self,
-        filter: u64,
-        keys: &[(u32, Fingerprint)],
-        after: &Token,
-        consistency: Consistency,
-    ) -> Result<Told> {
-        let send = |place: Place, numbers: Vec<usize>| async move {
-            let asked = picked(keys, &numbers);
-            let told = self.look_at(&place, filter, &asked, after, consistency).await;
+    async fn look(&self, question: Question<'_>, consistency: Consistency) -> Result<Told> {
+        let asked = &question;
+        let send = |place: Place, numbers: Vec<u32>| async move {
+            let told = self.look_at(&place, asked, &numbers, consistency).await;
             // Each key with what its answer was given from.
             let each = told.map(|told| {
-                let from = |(partition, _): &(u32, Fingerprint)| {
-                    (*partition, told.position.position(*partition), told.age)
+                let from = |number: &u32| {
+                    let partition = asked.partition(*number as usize);
+                    (partition, told.position.position(partition), told.age)
                 };
-                told.answers.iter().copied().zip(asked.iter().map(from)).collect::<Vec<_>>()
+                told.answers.iter().copied().zip(numbers.iter().map(from)).collect::<Vec<_>>()
             });
             (numbers, each)
         };
-        let each = self.everywhere(keys.len(), |number| keys[number].0, true, Repeat::Always, send).await?;
+        let partition = |number| question.partition(number);
+        let each = self.everywhere(question.keys.len(), partition, true, Repeat::Always, send).await?;
         let mut all = Told::default();
         for (answer, (partition, position, age)) in each {
             all.answers.push(answer);
@@ -218,23 +228,25 @@ impl Cluster for Nodes {
         Ok(all)
     }
 
-    async fn verify(&self, filter: u64, keys: &[(u32, Fingerprint)]) -> Result<Vec<u64>> {
-        let send = |place: Place, numbers: Vec<usize>| async move {
-            let outcome = self.verify_at(&place, filter, picked(keys, &numbers)).await;
+    async fn verify(&self, question: Question<'_>) -> Result<Vec<u64>> {
+        let asked = &question;
+        let send = |place: Place, numbers: Vec<u32>| async move {
+            let outcome = self.verify_at(&place, asked, &numbers).await;
             (numbers, outcome)
         };
-        self.everywhere(keys.len(), |number| keys[number].0, true, Repeat::Always, send).await
+        let partition = |number| question.partition(number);
+        self.everywhere(question.keys.len(), partition, true, Repeat::Always, send).await
     }
 
     async fn reach(&self, partition: u32, position: Position) -> Result<()> {
         let end = self.clock.now() + PATIENCE;
         loop {
             let mut changes = self.membership.changes();
-            let view = self.membership.view();
+            let routes = self.routes();
             let mut why = "not all nodes know the same hosts yet".to_owned();
             // While some node may act on an older listing, another one may be the first host by that.
-            if view.is_settled() && self.membership.is_valid() {
-                let reached = match self.place(&view, partition, false)? {
+            if routes.view.is_settled() && self.membership.is_valid() {
+                let reached = match self.place(&routes, partition, false)? {
                     Place::Here(engine) => {
                         engine.reach_for_peer(partition, position).await.map_err(Failure::Refused)
                     }
@@ -256,7 +268,7 @@ impl Cluster for Nodes {
     }
 
     async fn counts(&self, filter: u64, partitions: &[u32]) -> Result<Vec<Counts>> {
-        let send = |place: Place, numbers: Vec<usize>| async move {
+        let send = |place: Place, numbers: Vec<u32>| async move {
             let asked = picked(partitions, &numbers);
             let outcome = match &place {
                 Place::Here(engine) => engine.counts_for_peer(filter, &asked).await.map_err(Failure::Refused),
@@ -284,7 +296,7 @@ impl Cluster for Nodes {
     }
 
     async fn shapes(&self, all: &[PartOf], digested: bool) -> Result<Vec<Shape>> {
-        let send = |place: Place, numbers: Vec<usize>| async move {
+        let send = |place: Place, numbers: Vec<u32>| async move {
             let asked = picked(all, &numbers);
             let outcome = match &place {
                 Place::Here(engine) => {
@@ -316,7 +328,7 @@ impl Cluster for Nodes {
         self.one(part.partition, send).await
     }
     async fn publish(&self, all: &[PartOf], publication: &Publication) -> Result<Vec<VersionShard>> {
-        let send = |place: Place, numbers: Vec<usize>| async move {
+        let send = |place: Place, numbers: Vec<u32>| async move {
             let outcome = self.publish_at(&place, &picked(all, &numbers), publication).await;
             (numbers, outcome)
         };
@@ -325,7 +337,7 @@ impl Cluster for Nodes {
     }
 
     async fn changes(&self, filter: u64, after: &[(u32, Position)]) -> Result<Vec<PartChanges>> {
-        let send = |place: Place, numbers: Vec<usize>| async move {
+        let send = |place: Place, numbers: Vec<u32>| async move {
             let asked = picked(after, &numbers);
             let outcome = match &place {
                 Place::Here(engine) => {

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use umbel_core::cluster::View;
-use umbel_core::engine::Engine;
+use umbel_core::cluster::{Record, View};
+use umbel_core::engine::{Answer, Engine};
 use umbel_core::{Error, Result};
 
 use super::Nodes;
 use crate::cluster::DOWN;
 use crate::cluster::link::Failure;
 use crate::cluster::peers::{Errand, Peer};
+use crate::cluster::wire;
 use crate::sync::Notice;
 
 /// How long a request is tried again while hosts change: a lease has to end meanwhile, and all have to know of it.
@@ -29,13 +30,14 @@ const ALONE_TIME: Duration = Duration::from_secs(700);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Who is asked.
+#[derive(Clone)]
 pub(super) enum Place {
     Here(Arc<Engine>),
     There(Arc<Peer>),
 }
 
 /// Requests for one place, by their numbers.
-type Group = (Place, Vec<usize>);
+type Group = (Place, Vec<u32>);
 
 /// Whether requests may be sent again of which it is not known what became of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,41 +46,85 @@ pub(super) enum Repeat {
     Always,
 }
 
+/// What the nodes of a view are to this one: found once, and asked for by every request.
+#[derive(Debug)]
+pub(super) struct Routes {
+    pub(super) view: Arc<View>,
+    /// Of each node of the view, in its order, how it is reached; none for this one.
+    peers: Vec<Option<Arc<Peer>>>,
+}
+
 impl Nodes {
-    /// The node that answers for a partition. Reads pass over one that did not answer a moment ago, if another one has it: that one reads the
-    /// log to its end before it answers.
-    pub(super) fn place(&self, view: &View, partition: u32, reads: bool) -> Result<Place> {
-        let mut hosts = view.hosts(partition).peekable();
-        let place = |name: &str| match view.node(name) {
-            Some(node) if node.name != self.membership.name() => Ok(Place::There(self.peers.of(node, view))),
-            _ => self.here().map(Place::Here),
-        };
-        let Some(first) = hosts.peek().map(|node| node.name.clone()) else { return Err(down(partition)) };
-        if reads {
-            for host in hosts {
-                match place(&host.name)? {
-                    Place::There(peer) if self.peers.is_avoided(&peer) => {}
-                    found => return Ok(found),
-                }
-            }
+    /// The routes of the view on which this node acts.
+    pub(super) fn routes(&self) -> Arc<Routes> {
+        let view = self.membership.view();
+        if let Some(known) = &*self.routes.load()
+            && Arc::ptr_eq(&known.view, &view)
+        {
+            return Arc::clone(known);
         }
-        place(&first)
+        let name = self.membership.name();
+        let peer = |node: &Record| (node.name != name).then(|| self.peers.of(node, &view));
+        let peers = view.nodes().iter().map(peer).collect();
+        let routes = Arc::new(Routes { view, peers });
+        self.routes.store(Some(Arc::clone(&routes)));
+        routes
+    }
+
+    /// The node that answers for a partition, by its number. Reads pass over one that did not answer a moment ago, if another one has it:
+    /// that one reads the log to its end before it answers.
+    fn host(&self, routes: &Routes, partition: u32, reads: bool) -> Result<u16> {
+        let hosts = routes.view.host_numbers(partition);
+        let first = hosts.first().copied().ok_or_else(|| down(partition))?;
+        let peer = |number: u16| routes.peers.get(usize::from(number)).and_then(Option::as_ref);
+        let is_good = |number: &&u16| peer(**number).is_none_or(|peer| !self.peers.is_avoided(peer));
+        Ok(if reads { hosts.iter().find(is_good).copied().unwrap_or(first) } else { first })
+    }
+
+    /// The place of a partition.
+    pub(super) fn place(&self, routes: &Routes, partition: u32, reads: bool) -> Result<Place> {
+        self.place_of(routes, self.host(routes, partition, reads)?)
+    }
+
+    fn place_of(&self, routes: &Routes, number: u16) -> Result<Place> {
+        match routes.peers.get(usize::from(number)) {
+            Some(Some(peer)) => Ok(Place::There(Arc::clone(peer))),
+            _ => self.here().map(Place::Here),
+        }
     }
 
     /// Requests by the place that they go to.
-    fn group(&self, left: &[usize], partition: impl Fn(usize) -> u32, reads: bool) -> Result<Vec<Group>> {
-        let view = self.membership.view();
+    fn group(
+        &self,
+        left: impl ExactSizeIterator<Item = u32>,
+        partition: impl Fn(usize) -> u32,
+        reads: bool,
+    ) -> Result<Vec<Group>> {
+        let routes = self.routes();
+        let room = left.len() / 2;
         let mut groups: Vec<Group> = Vec::new();
-        // Of each partition that was met, its group.
-        let mut of_partition: Vec<Option<usize>> = vec![None; view.partitions() as usize];
+        // Of each node, and of each partition that was met, its group.
+        let mut of_node: Vec<Option<usize>> = vec![None; routes.peers.len()];
+        let mut of_partition: Vec<Option<usize>> = vec![None; routes.view.partitions() as usize];
         for request in left {
-            let number = partition(*request);
+            let number = partition(request as usize);
             let known = of_partition.get_mut(number as usize).ok_or_else(|| down(number))?;
-            let index = match *known {
-                Some(index) => index,
-                None => *known.insert(index_of(&mut groups, self.place(&view, number, reads)?)),
+            let group = match *known {
+                Some(group) => group,
+                None => {
+                    let host = self.host(&routes, number, reads)?;
+                    let of_host = of_node.get_mut(usize::from(host)).ok_or_else(|| down(number))?;
+                    let group = match *of_host {
+                        Some(group) => group,
+                        None => {
+                            groups.push((self.place_of(&routes, host)?, Vec::with_capacity(room)));
+                            *of_host.insert(groups.len() - 1)
+                        }
+                    };
+                    *known.insert(group)
+                }
             };
-            groups[index].1.push(*request);
+            groups[group].1.push(request);
         }
         Ok(groups)
     }
@@ -90,17 +136,20 @@ impl Nodes {
         partition: impl Fn(usize) -> u32,
         reads: bool,
         repeat: Repeat,
-        send: impl Fn(Place, Vec<usize>) -> F,
+        send: impl Fn(Place, Vec<u32>) -> F,
     ) -> Result<Vec<T>>
     where
-        F: Future<Output = (Vec<usize>, Result<Vec<T>, Failure>)>,
+        F: Future<Output = (Vec<u32>, Result<Vec<T>, Failure>)>,
     {
         let end = self.clock.now() + PATIENCE;
         let mut answers: Vec<Option<T>> = (0..count).map(|_| None).collect();
-        let mut left: Vec<usize> = (0..count).collect();
+        let mut left: Option<Vec<u32>> = None;
         loop {
             let mut changes = self.membership.changes();
-            let groups = self.group(&left, &partition, reads)?;
+            let groups = match &left {
+                None => self.group(0..count as u32, &partition, reads)?,
+                Some(left) => self.group(left.iter().copied(), &partition, reads)?,
+            };
             let sent = groups.into_iter().map(|(place, requests)| send(place, requests));
             let (mut again, mut why) = (Vec::new(), String::new());
             for (requests, outcome) in join_all(sent).await {
@@ -109,7 +158,7 @@ impl Nodes {
                         requests
                             .iter()
                             .zip(all)
-                            .for_each(|(request, answer)| answers[*request] = Some(answer));
+                            .for_each(|(request, answer)| answers[*request as usize] = Some(answer));
                     }
                     Ok(_) => return Err(Error::Corrupt("another node answered something else".into())),
                     Err(failure) => {
@@ -125,7 +174,7 @@ impl Nodes {
                 return Err(Error::Retry(why));
             }
             again.sort_unstable();
-            left = again;
+            left = Some(again);
             self.wait(&mut changes).await;
         }
     }
@@ -136,7 +185,7 @@ impl Nodes {
         F: Future<Output = Result<T, Failure>>,
     {
         let send = &send;
-        let send = |place: Place, numbers: Vec<usize>| async move {
+        let send = |place: Place, numbers: Vec<u32>| async move {
             let answer = send(place).await.map(|answer| vec![answer]);
             (numbers, answer)
         };
@@ -150,7 +199,7 @@ impl Nodes {
             true => (Errand::Read, Repeat::Always),
             false => (Errand::Alone, Repeat::Never),
         };
-        let send = |place: Place, numbers: Vec<usize>| async move {
+        let send = |place: Place, numbers: Vec<u32>| async move {
             let answer = match &place {
                 Place::Here(_) => {
                     let why = "not all nodes know yet that this one looks after replicas";
@@ -223,19 +272,19 @@ impl Nodes {
     }
 }
 
-fn down(partition: u32) -> Error {
-    Error::Retry(format!("{DOWN} slot {partition} and others of partition {partition} have no live host"))
+impl Nodes {
+    /// Looks keys of a filter up at one node, with those of others that wait for it.
+    pub(super) async fn look_up(
+        &self,
+        peer: &Peer,
+        filter: u64,
+        keys: Vec<u8>,
+    ) -> Result<Vec<Answer>, Failure> {
+        let answer = self.peers.look_up(peer, filter, keys, LOOKUP_TIME).await?;
+        wire::answers(&answer).map_err(Failure::Refused)
+    }
 }
 
-/// The group of a place, made if there is none.
-fn index_of(groups: &mut Vec<Group>, place: Place) -> usize {
-    let same = |(other, _): &Group| match (other, &place) {
-        (Place::Here(_), Place::Here(_)) => true,
-        (Place::There(a), Place::There(b)) => Arc::ptr_eq(a, b),
-        _ => false,
-    };
-    groups.iter().position(same).unwrap_or_else(|| {
-        groups.push((place, Vec::new()));
-        groups.len() - 1
-    })
+fn down(partition: u32) -> Error {
+    Error::Retry(format!("{DOWN} slot {partition} and others of partition {partition} have no live host"))
 }

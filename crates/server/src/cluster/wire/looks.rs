@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use umbel_core::Result;
 use umbel_core::engine::{Consistency, Token, Told};
+use umbel_filter::Fingerprint;
 
-use super::{
-    KEY_BYTES, Key, Message, answers, cut, put_answers, put_question, put_token, question, take_token,
-};
+use super::{Message, answers, cut, put_answers, put_question, put_token, question, take_token};
 
 fn code(consistency: Consistency) -> u8 {
     match consistency {
@@ -21,19 +20,14 @@ fn code(consistency: Consistency) -> u8 {
     }
 }
 
-/// A question for keys.
-pub(crate) fn put_look<'k>(
-    consistency: Consistency,
-    filter: u64,
-    after: &Token,
-    keys: impl ExactSizeIterator<Item = &'k Key>,
-) -> Vec<u8> {
+/// What a question for keys begins with; the keys follow.
+pub(crate) fn put_look(consistency: Consistency, filter: u64, after: &Token) -> Vec<u8> {
     let mut out = vec![code(consistency)];
-    out.extend(put_question(filter, after, keys));
+    out.extend(put_question(filter, after));
     out
 }
 
-pub(crate) fn look(bytes: &[u8]) -> Result<(Consistency, u64, Token, Vec<Key>)> {
+pub(crate) fn look(bytes: &[u8]) -> Result<(Consistency, u64, Token, Vec<Fingerprint>)> {
     let (first, rest) = bytes.split_first().ok_or_else(cut)?;
     let consistency = [Consistency::Any, Consistency::Current, Consistency::Strong];
     let consistency = consistency.into_iter().find(|one| code(*one) == *first).ok_or_else(cut)?;
@@ -57,24 +51,22 @@ pub(crate) fn told(bytes: &[u8]) -> Result<Told> {
     Ok(Told { answers: answers(message.0)?, position, age })
 }
 
-const _: () = assert!(KEY_BYTES == 20, "a position and its partition are as long as a key and its partition");
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use umbel_core::Position;
     use umbel_core::engine::Answer;
-    use umbel_filter::Fingerprint;
 
+    use super::super::put_keys;
     use super::*;
 
     #[test]
     fn all_that_is_told_is_understood() {
-        let keys: Vec<Key> = (0..9).map(|n| (n as u32, Fingerprint { first: n, second: !n })).collect();
+        let keys: Vec<_> = (0..9).map(|n| Fingerprint { first: n, second: !n }).collect();
         let mut after = Token::default();
         after.see(2, Position::from_number(77));
         for consistency in [Consistency::Any, Consistency::Current, Consistency::Strong] {
-            let asked = put_look(consistency, 9, &after, keys.iter());
+            let asked = [put_look(consistency, 9, &after), put_keys(keys.iter().copied())].concat();
             assert_eq!(look(&asked).unwrap(), (consistency, 9, after.clone(), keys.clone()));
         }
         let answers = vec![Answer::Absent, Answer::Maybe, Answer::Unknown];
