@@ -18,7 +18,9 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout, timeout_at};
 use umbel_core::seal;
 
-use crate::limits::{CONNECT_TIMEOUT, HEAD_TIMEOUT, JSON_BYTES_MAX, STALL_TIMEOUT};
+use crate::limits::{
+    ANSWER_BYTES_PER_MS, CONNECT_TIMEOUT, HEAD_TIMEOUT, JSON_BYTES_MAX, STALL_TIMEOUT, patience,
+};
 use crate::{Error, Result, tls};
 
 /// The checksum of a question, and that of its answer.
@@ -229,9 +231,9 @@ impl Reply {
         }
     }
 
-    /// The whole body, if it is not longer than this.
+    /// The whole body, if it is not longer than this, and does not come more slowly than any that has an end.
     pub(crate) async fn bytes(mut self, most: usize) -> Result<Bytes> {
-        let mut whole = BytesMut::new();
+        let (mut whole, begun) = (BytesMut::new(), Instant::now());
         while let Some(piece) = self.next().await? {
             if piece.len() > most - whole.len() {
                 return Err(Error::Corrupt(format!(
@@ -240,6 +242,11 @@ impl Reply {
                 )));
             }
             whole.extend_from_slice(&piece);
+            let (bytes, patience) = (whole.len(), patience(whole.len(), ANSWER_BYTES_PER_MS));
+            if begun.elapsed() > patience {
+                let why = format!("{}: an answer of which {bytes} bytes came in {patience:?}", self.base);
+                return Err(Error::Unreachable(why));
+            }
         }
         Ok(whole.freeze())
     }
@@ -247,16 +254,16 @@ impl Reply {
     /// The body as JSON, if it is what the server said to this question and to no other.
     pub(crate) async fn json<T: for<'a> Deserialize<'a>>(self) -> Result<T> {
         let (base, status, question) = (self.base.clone(), self.status.as_u16(), self.sum.clone());
-        let told = self.field(SUM.as_str()).map(str::to_owned);
+        // Without a checksum nothing of it would be believed. It may be a stream whose status was damaged on the way: to wait for its end
+        // would be to wait for ever, since signs of life go on.
+        let Some(told) = self.field(SUM.as_str()).map(str::to_owned) else {
+            return Err(Error::Corrupt(format!("{base}: an answer without a checksum")));
+        };
         let bytes = self.bytes(JSON_BYTES_MAX).await?;
         let found = seal::of_answer(&question, status, &bytes);
-        match told {
-            Some(told) if told == found => {}
-            Some(told) => {
-                let why = format!("its checksum is {found}, not {told}");
-                return Err(Error::Corrupt(format!("{base}: an answer was damaged on the way: {why}")));
-            }
-            None => return Err(Error::Corrupt(format!("{base}: an answer without a checksum"))),
+        if told != found {
+            let why = format!("its checksum is {found}, not {told}");
+            return Err(Error::Corrupt(format!("{base}: an answer was damaged on the way: {why}")));
         }
         serde_json::from_slice(&bytes).map_err(|error| Error::Corrupt(format!("{base}: an answer: {error}")))
     }
@@ -275,6 +282,9 @@ impl Reply {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -292,5 +302,43 @@ mod tests {
     fn names_are_parts_of_a_path() {
         assert_eq!(escaped("a/b c\u{e9}?"), "a%2Fb%20c%C3%A9%3F");
         assert_eq!(escaped([0, 255]), "%00%FF");
+    }
+
+    /// Answers once with a head, and then a byte five times a second for as long as anybody reads.
+    fn endless(head: &'static str) -> Base {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream
+                .write_all(format!("HTTP/1.1 {head}\r\ntransfer-encoding: chunked\r\n\r\n").as_bytes())
+                .unwrap();
+            while stream.write_all(b"1\r\n \r\n").is_ok() {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        Base::parse(&format!("http://{address}")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_has_no_end_is_given_up() {
+        let most = STALL_TIMEOUT + Duration::from_secs(5);
+        let whole = async |head| {
+            let base = endless(head);
+            let http = Http::new(std::slice::from_ref(&base), None, None)?;
+            http.send(&base, &Ask::get("/".to_owned()), true).await?.bytes(JSON_BYTES_MAX).await
+        };
+        let given_up =
+            async |head| timeout(most, whole(head)).await.expect("it is waited for without end").unwrap_err();
+        // As an answer, as a refusal that has a checksum, and as one that has none: that could say nothing that is believed.
+        let (slow, sealed, bare) = tokio::join!(
+            given_up("200 OK"),
+            given_up("400 No\r\numbel-sum: 0"),
+            timeout(STALL_TIMEOUT / 2, whole("300 No"))
+        );
+        assert!(matches!(slow, Error::Unreachable(_)), "{slow}");
+        assert!(matches!(sealed, Error::Refused { status: 400, .. }), "{sealed}");
+        let bare = bare.expect("it is read").unwrap_err();
+        assert!(matches!(bare, Error::Refused { status: 300, .. }), "{bare}");
     }
 }

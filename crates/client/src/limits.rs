@@ -36,6 +36,10 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long an answer may pause. Streams show a sign of life every second.
 pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A frame of a feed comes at least as fast as this: 16 KB a second.
+pub(crate) const FRAME_BYTES_PER_MS: u64 = 16;
+/// An answer that has an end, too; as many of them as are fetched at a time share a line.
+pub(crate) const ANSWER_BYTES_PER_MS: u64 = FRAME_BYTES_PER_MS / FETCHES_MAX as u64;
 /// How long a peer may take before the centre is asked instead.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a replica tells how it is.
@@ -44,3 +48,8 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// The longest pause before another try.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(10);
+
+/// How long something may take of which so many bytes came. What pauses for too short a time to be given up may still never end.
+pub(crate) fn patience(bytes: usize, bytes_per_ms: u64) -> Duration {
+    STALL_TIMEOUT + Duration::from_millis(bytes as u64 / bytes_per_ms)
+}

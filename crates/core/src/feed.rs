@@ -25,13 +25,6 @@ use crate::{Error, Position, Result};
 const LENGTH_BYTES: usize = 4;
 const SUM_BYTES: usize = 4;
 const PLACE_BYTES: usize = 4 + 16;
-/// Longest payload of any kind.
-const PAYLOAD_BYTES_MAX: usize = max(max(PLACE_BYTES + ENTRY_BYTES_MAX, MANIFEST_BYTES_MAX), CHUNK_BYTES_MAX);
-
-const fn max(one: usize, other: usize) -> usize {
-    if one > other { one } else { other }
-}
-
 /// Tags of the frames.
 mod tag {
     pub(super) const RECORD: u8 = 1; // persisted, as all tags here
@@ -39,6 +32,19 @@ mod tag {
     pub(super) const VERSION: u8 = 3;
     pub(super) const CHUNK: u8 = 4;
     pub(super) const PACKED: u8 = 5;
+}
+
+/// Longest payload of a kind; none if there is no such kind. A length that was damaged on the way keeps nobody waiting for more than this.
+fn payload_bytes_max(kind: u8) -> Option<usize> {
+    Some(match kind {
+        tag::RECORD => PLACE_BYTES + ENTRY_BYTES_MAX,
+        tag::REACHED => PLACE_BYTES,
+        tag::VERSION => MANIFEST_BYTES_MAX,
+        tag::CHUNK => CHUNK_BYTES_MAX,
+        // A key that is alone in its shard takes more than it does in an entry, though not twice as much.
+        tag::PACKED => PLACE_BYTES + 2 * ENTRY_BYTES_MAX,
+        _ => return None,
+    })
 }
 
 /// A piece of a feed.
@@ -93,11 +99,12 @@ impl Frame {
 
     /// Takes the next frame out of what has come so far; none if the rest of it is still to come.
     pub fn take(buffer: &mut BytesMut) -> Result<Option<Self>> {
-        let Some(length) = buffer.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
-        let length = u32::from_le_bytes(*length) as usize;
+        let Some((length, [kind, ..])) = buffer.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let (length, kind) = (u32::from_le_bytes(*length) as usize, *kind);
         let corrupt = |why: &str| Err(Error::Corrupt(format!("a frame of {length} bytes of a feed: {why}")));
-        if length > PAYLOAD_BYTES_MAX {
-            return corrupt("no frame is so long");
+        let Some(most) = payload_bytes_max(kind) else { return corrupt("its kind is not known") };
+        if length > most {
+            return corrupt("none of its kind is so long");
         }
         let whole = LENGTH_BYTES + 1 + length + SUM_BYTES;
         if buffer.len() < whole {
@@ -109,7 +116,6 @@ impl Frame {
         if crc32c::crc32c(&frame).to_le_bytes() != sum[..] {
             return corrupt("its checksum does not match");
         }
-        let kind = frame[0];
         frame.advance(1);
         Ok(Some(match kind {
             tag::RECORD | tag::REACHED | tag::PACKED if frame.len() < PLACE_BYTES => {
@@ -203,11 +209,29 @@ mod tests {
                 let mut bytes = whole.clone();
                 bytes[at / 8] ^= 1 << (at % 8);
                 let taken = Frame::take(&mut BytesMut::from(&bytes[..]));
-                // A longer length waits for more; everything else is noticed.
+                // A longer length waits for more, if it is one of that kind; everything else is noticed.
+                let length = u32::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+                let may_wait = length > whole.len() - 9
+                    && payload_bytes_max(bytes[4]).is_some_and(|most| length <= most);
                 assert!(
-                    matches!(taken, Err(Error::Corrupt(_)) | Ok(None)),
+                    matches!(taken, Err(Error::Corrupt(_))) || may_wait && matches!(taken, Ok(None)),
                     "bit {at} of {frame:?}: {taken:?}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_length_is_waited_for_only_if_a_frame_may_have_it() {
+        // Bits of the length that make it longer than anything of the kind: of what says how far it is, every one.
+        for (frame, first) in frames().iter().zip([20, 0, 28, 19, 21]) {
+            let mut whole = Vec::new();
+            frame.encode(&mut whole);
+            for bit in first..32_usize {
+                let mut bytes = whole.clone();
+                bytes[bit / 8] |= 1 << (bit % 8);
+                let taken = Frame::take(&mut BytesMut::from(&bytes[..]));
+                assert!(bytes == whole || taken.is_err(), "bit {bit} of {frame:?}: {taken:?}");
             }
         }
     }

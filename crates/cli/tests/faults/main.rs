@@ -7,6 +7,7 @@ mod partitions;
 mod proxy;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod server;
+mod streams;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -31,6 +31,8 @@ pub(crate) enum Trouble {
     Double(u64),
     /// Every so many pieces, in either direction, one has a bit flipped.
     Flip(u64),
+    /// A bit is flipped in the head of every stream, so that it says that this is no success.
+    Deny,
 }
 
 /// What was done, by what it was done to.
@@ -39,6 +41,7 @@ pub(crate) struct Counts {
     cuts: AtomicU64,
     doubled_requests: AtomicU64,
     doubled_pieces: AtomicU64,
+    denials: AtomicU64,
     flips: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -83,6 +86,10 @@ impl Proxy {
 
     pub(crate) fn doubled_pieces(&self) -> u64 {
         self.counts.doubled_pieces.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn denials(&self) -> u64 {
+        self.counts.denials.load(Ordering::Relaxed)
     }
 
     /// Bits that were flipped, by what they were a part of.
@@ -147,6 +154,19 @@ fn subject(head: &str) -> &'static str {
         ("/add", "adds"),
     ];
     subjects.into_iter().find(|(part, _)| line.contains(part)).map_or("others", |(_, name)| name)
+}
+
+/// Whether the answer to a request goes on without end.
+fn is_stream(head: &str) -> bool {
+    subject(head) == "notices" || head.contains("follow=true")
+}
+
+/// Makes a 3 of the 2 that the status of an answer begins with, if this is its head.
+fn deny(bytes: &mut [u8], counts: &Counts) {
+    if bytes.starts_with(b"HTTP/1.1 2") {
+        bytes[b"HTTP/1.1 ".len()] ^= 1;
+        counts.denials.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The length of the request that some bytes begin with, if all of it is there.
@@ -236,6 +256,7 @@ async fn answers(
                 part = &mut buffer[..(most.saturating_sub(carried) as usize).min(length)];
             }
             Trouble::Flip(every) if chance.below(every) == 0 => flip(part, about, counts, &mut chance),
+            Trouble::Deny if is_stream(&head) => deny(part, counts),
             Trouble::Double(every) => {
                 twice =
                     head.contains("follow=true") && !part.starts_with(b"HTTP/") && chance.below(every) == 0;

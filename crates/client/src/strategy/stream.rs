@@ -14,7 +14,7 @@ use super::{Follower, catch_up, feed_of, is_other, take};
 use crate::backoff::Backoff;
 use crate::fetch::{self, Wanted};
 use crate::http::{Ask, Reply};
-use crate::limits::{JOURNAL_BYTES_MAX, STALL_TIMEOUT};
+use crate::limits::{FRAME_BYTES_PER_MS, JOURNAL_BYTES_MAX, patience};
 use crate::shared::Live;
 use crate::store::Journal;
 use crate::{Error, Result};
@@ -23,8 +23,6 @@ use crate::{Error, Result};
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// The least pause between questions.
 const QUESTION_PAUSE_MIN: Duration = Duration::from_millis(50);
-/// A frame comes at least as fast as this: 16 KB a second.
-const FRAME_BYTES_PER_MS: u64 = 16;
 
 /// What a feed is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +60,7 @@ impl Unfinished {
             self.since = (!buffer.is_empty()).then(Instant::now);
             return Ok(());
         }
-        let patience = STALL_TIMEOUT + Duration::from_millis(buffer.len() as u64 / FRAME_BYTES_PER_MS);
+        let patience = patience(buffer.len(), FRAME_BYTES_PER_MS);
         if self.since.get_or_insert_with(Instant::now).elapsed() > patience {
             return Err(Error::Corrupt(format!(
                 "a frame of which {} bytes came in {patience:?}",
