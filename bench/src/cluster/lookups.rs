@@ -15,9 +15,12 @@ use crate::report::{Figure, Report, Target};
 const RATE: u64 = 500;
 /// What is in turns has turns of this length.
 const TURN: Duration = Duration::from_secs(5);
-/// Keys of a request, and requests on their way at a time.
+/// Keys of a request, and requests on their way at a time over each connection.
 const LOADS: [(&str, usize, usize); 3] =
     [("1 key, 64 ahead", 1, 64), ("64 keys", 64, 1), ("1000 keys, 4 ahead", 1000, 4)];
+/// Connections to each server: a client that is alone, and as many as a busy server has at a time. What comes over several of them at once
+/// goes to other nodes together.
+const CONNECTIONS: [usize; 2] = [1, 16];
 
 pub(super) fn run(
     nodes: &Nodes,
@@ -27,8 +30,7 @@ pub(super) fn run(
     progress: &mut Progress,
 ) -> Result<(), Box<dyn Error>> {
     let turns = if quick { 1 } else { 12 };
-    let mut ring = nodes.ring().into_iter().map(Link::open).collect::<Result<Vec<_>, _>>()?;
-    let mut single = vec![Link::open(nodes.single())?];
+    let (mut ring, mut single) = (open(&nodes.ring(), 1)?, open(&[nodes.single()], 1)?);
     let (mut routed, mut routed_single) = (Routed::new(&nodes.ring())?, Routed::new(&[nodes.single()])?);
     let mut taken: [Vec<f64>; 4] = Default::default();
     for turn in 0..turns {
@@ -54,11 +56,17 @@ pub(super) fn run(
             }
         }
     }
-    for (name, batch, ahead) in LOADS {
+    for (connections, (name, batch, ahead)) in CONNECTIONS.iter().flat_map(|n| LOADS.map(|load| (*n, load))) {
+        let name = match connections {
+            1 => name.to_owned(),
+            several => format!("{name}, {several} connections"),
+        };
         progress.step(format!("processor time: {name}"));
+        let (mut ring, mut single) =
+            (open(&nodes.ring(), connections)?, open(&[nodes.single()], connections)?);
         let (mut by_ring, mut by_single) = (Vec::new(), Vec::new());
         for turn in 0..if quick { 1 } else { 5 } {
-            let time = if quick { Duration::from_secs(1) } else { Duration::from_secs(3) };
+            let time = Duration::from_secs(if quick { 1 } else { 2 });
             let before = nodes.processor_times().0;
             let count = flat_out(&mut ring, keys, batch, ahead, time, turn)?;
             by_ring.push((nodes.processor_times().0 - before).as_secs_f64() * 1e9 / count as f64);
@@ -77,6 +85,12 @@ pub(super) fn run(
         report.figure(figure.target(Target::AtMost(1.6)))?;
     }
     Ok(())
+}
+
+/// So many connections to each of these servers.
+fn open(ports: &[u16], connections: usize) -> std::io::Result<Vec<Link>> {
+    let each = ports.iter().flat_map(|port| std::iter::repeat_n(*port, connections));
+    each.map(Link::open).collect()
 }
 
 /// Looks keys up when they are due, one after another, and notes how many microseconds after that their answers came.

@@ -2,7 +2,6 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::join_all;
 use umbel_core::cluster::Partitions;
 use umbel_core::engine::{
     Answer, Applied, BlocksFrom, Cluster, Consistency, PartChanges, PartOf, Publication, Question, Role,
@@ -72,17 +71,16 @@ impl Nodes {
             }
             Place::There(peer) => peer,
         };
-        let asked = numbers.chunks(KEYS_MAX).map(|numbers| async move {
+        let mut answers = Vec::new();
+        for numbers in numbers.chunks(KEYS_MAX) {
             let keys = put_keys(keys, numbers);
-            if after.is_empty() {
-                return self.look_up(peer, filter, keys).await;
-            }
-            let payload = [wire::put_question(filter, after), keys].concat();
-            self.ask(peer, Errand::Lookup, "ASK", &payload, wire::answers).await
-        });
-        let mut answers = Vec::with_capacity(numbers.len());
-        for some in join_all(asked).await {
-            answers.extend(some?);
+            let some = if after.is_empty() {
+                self.look_up(peer, filter, keys).await?
+            } else {
+                let payload = [wire::put_question(filter, after), keys].concat();
+                self.ask(peer, Errand::Lookup, "ASK", &payload, wire::answers).await?
+            };
+            if answers.is_empty() { answers = some } else { answers.extend(some) }
         }
         Ok(answers)
     }
@@ -241,7 +239,6 @@ impl Cluster for Nodes {
     async fn reach(&self, partition: u32, position: Position) -> Result<()> {
         let end = self.clock.now() + PATIENCE;
         loop {
-            let mut changes = self.membership.changes();
             let routes = self.routes();
             let mut why = "not all nodes know the same hosts yet".to_owned();
             // While some node may act on an older listing, another one may be the first host by that.
@@ -263,7 +260,7 @@ impl Cluster for Nodes {
             if self.clock.now() >= end {
                 return Err(Error::Retry(format!("partition {partition} of the log: {why}")));
             }
-            self.wait(&mut changes).await;
+            self.wait(&routes).await;
         }
     }
 

@@ -96,11 +96,11 @@ impl Nodes {
     /// Requests by the place that they go to.
     fn group(
         &self,
+        routes: &Routes,
         left: impl ExactSizeIterator<Item = u32>,
         partition: impl Fn(usize) -> u32,
         reads: bool,
     ) -> Result<Vec<Group>> {
-        let routes = self.routes();
         let room = left.len() / 2;
         let mut groups: Vec<Group> = Vec::new();
         // Of each node, and of each partition that was met, its group.
@@ -112,12 +112,12 @@ impl Nodes {
             let group = match *known {
                 Some(group) => group,
                 None => {
-                    let host = self.host(&routes, number, reads)?;
+                    let host = self.host(routes, number, reads)?;
                     let of_host = of_node.get_mut(usize::from(host)).ok_or_else(|| down(number))?;
                     let group = match *of_host {
                         Some(group) => group,
                         None => {
-                            groups.push((self.place_of(&routes, host)?, Vec::with_capacity(room)));
+                            groups.push((self.place_of(routes, host)?, Vec::with_capacity(room)));
                             *of_host.insert(groups.len() - 1)
                         }
                     };
@@ -145,10 +145,10 @@ impl Nodes {
         let mut answers: Vec<Option<T>> = (0..count).map(|_| None).collect();
         let mut left: Option<Vec<u32>> = None;
         loop {
-            let mut changes = self.membership.changes();
+            let routes = self.routes();
             let groups = match &left {
-                None => self.group(0..count as u32, &partition, reads)?,
-                Some(left) => self.group(left.iter().copied(), &partition, reads)?,
+                None => self.group(&routes, 0..count as u32, &partition, reads)?,
+                Some(left) => self.group(&routes, left.iter().copied(), &partition, reads)?,
             };
             let sent = groups.into_iter().map(|(place, requests)| send(place, requests));
             let (mut again, mut why) = (Vec::new(), String::new());
@@ -175,7 +175,7 @@ impl Nodes {
             }
             again.sort_unstable();
             left = Some(again);
-            self.wait(&mut changes).await;
+            self.wait(&routes).await;
         }
     }
 
@@ -243,10 +243,13 @@ impl Nodes {
         }
     }
 
-    /// Waits until hosts have changed, but not for long.
-    pub(super) async fn wait(&self, changes: &mut tokio::sync::watch::Receiver<u64>) {
+    /// Waits until hosts are others than by these routes, but not for long.
+    pub(super) async fn wait(&self, routes: &Routes) {
+        let mut changes = self.membership.changes();
+        if !Arc::ptr_eq(&routes.view, &self.membership.view()) {
+            return;
+        }
         self.membership.wake();
-        let mut changes = changes.clone();
         // Whoever waits may be where there are no timers.
         let waiting = async move { _ = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await };
         let _ = self.runtime.spawn(waiting).await;
