@@ -159,7 +159,7 @@ async fn send(
                     let _ = sent.send(Expected { who: Who::One(answer), end: now + time });
                 }
                 Request::Keys { filter, keys } => {
-                    asked::put(&mut questions, filter, keys, answer, now + time)
+                    asked::put(&mut questions, filter, keys, answer, now + time);
                 }
             }
         }
