@@ -1,10 +1,10 @@
-//! Adds of one turn of an event loop, put together.
+//! What clients of one event loop ask in one turn of it, put together.
 //!
-//! Many clients add to the same filter at once. What they send in one turn of the loop goes to the engine as one batch, with one append to the log,
-//! as if one client had sent all of it. Nobody waits for others: the batch is closed as soon as every connection that was
-//! ready has been read.
+//! Many clients add to the same filter at once, or look up in it what other nodes or the disk have to be asked for. What they send in one turn
+//! of the loop goes to the engine as one batch, with one append to the log or one question to each node, as if one client had sent all of
+//! it. Nobody waits for others: the batch is closed as soon as every connection that was ready has been read.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::future::poll_fn;
 use std::ops::Range;
 use std::rc::Rc;
@@ -13,36 +13,41 @@ use std::task::{Poll, Waker};
 
 use tokio::sync::Notify;
 use umbel_core::Result;
-use umbel_core::engine::{Engine, Handle, Written};
+use umbel_core::engine::{Answer, Handle, Written};
 use umbel_filter::Fingerprint;
 
 /// Keys after which a batch takes no more.
 const KEYS_MAX: usize = 1 << 16;
 
-/// Batches that are being collected.
-#[derive(Debug, Default)]
-pub struct Adds {
-    open: RefCell<Vec<Rc<Batch>>>,
+/// Batches that are being collected, of which something comes.
+#[derive(Debug)]
+pub struct Batches<T> {
+    open: RefCell<Vec<Rc<Batch<T>>>>,
     opened: Notify,
 }
 
 #[derive(Debug)]
-struct Batch {
+struct Batch<T> {
     filter: Arc<Handle>,
     keys: RefCell<Vec<Fingerprint>>,
-    is_closed: Cell<bool>,
-    outcome: OnceCell<Result<Written>>,
+    outcome: OnceCell<Result<T>>,
     waiting: RefCell<Vec<Waker>>,
 }
 
 /// What came of one client's keys in a batch.
 #[derive(Debug)]
-pub struct Part {
-    batch: Rc<Batch>,
+pub struct Part<T> {
+    batch: Rc<Batch<T>>,
     keys: Range<usize>,
 }
 
-impl Part {
+impl<T> Default for Batches<T> {
+    fn default() -> Self {
+        Self { open: RefCell::default(), opened: Notify::default() }
+    }
+}
+
+impl<T> Part<T> {
     /// Waits until it is known.
     pub async fn known(&self) {
         poll_fn(|context| {
@@ -55,13 +60,19 @@ impl Part {
         .await;
     }
 
-    /// For each key, whether it was new; nothing if the filter was too full to take it.
-    pub fn answers(&self) -> Result<&[Option<bool>]> {
+    fn of<'a, A>(&'a self, answers: impl Fn(&'a T) -> &'a [A]) -> Result<&'a [A]> {
         match self.batch.outcome.get() {
-            Some(Ok(written)) => Ok(&written.answers[self.keys.clone()]),
+            Some(Ok(outcome)) => Ok(answers(outcome).get(self.keys.clone()).unwrap_or_default()),
             Some(Err(error)) => Err(error.clone()),
             None => Ok(&[]),
         }
+    }
+}
+
+impl Part<Written> {
+    /// For each key, whether it was new; nothing if the filter was too full to take it.
+    pub fn answers(&self) -> Result<&[Option<bool>]> {
+        self.of(|written| &written.answers)
     }
 
     /// Why some keys were not taken.
@@ -70,9 +81,16 @@ impl Part {
     }
 }
 
-impl Adds {
-    /// Puts keys to those of others. They are added at the end of the turn.
-    pub fn add(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Part {
+impl Part<Vec<Answer>> {
+    /// For each key, whether it is there.
+    pub fn answers(&self) -> Result<&[Answer]> {
+        self.of(Vec::as_slice)
+    }
+}
+
+impl<T: 'static> Batches<T> {
+    /// Puts keys to those of others. It is seen to at the end of the turn.
+    pub fn put(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Part<T> {
         let batch = self.batch(filter);
         let keys = {
             let mut all = batch.keys.borrow_mut();
@@ -83,20 +101,17 @@ impl Adds {
         Part { batch, keys }
     }
 
-    fn batch(&self, filter: &Arc<Handle>) -> Rc<Batch> {
+    fn batch(&self, filter: &Arc<Handle>) -> Rc<Batch<T>> {
         let mut open = self.open.borrow_mut();
-        let found = open.iter().find(|batch| {
-            Arc::ptr_eq(&batch.filter, filter)
-                && batch.keys.borrow().len() < KEYS_MAX
-                && !batch.is_closed.get()
-        });
+        let found = open
+            .iter()
+            .find(|batch| Arc::ptr_eq(&batch.filter, filter) && batch.keys.borrow().len() < KEYS_MAX);
         if let Some(found) = found {
             return Rc::clone(found);
         }
         let batch = Rc::new(Batch {
             filter: Arc::clone(filter),
             keys: RefCell::default(),
-            is_closed: Cell::new(false),
             outcome: OnceCell::new(),
             waiting: RefCell::default(),
         });
@@ -106,24 +121,21 @@ impl Adds {
         batch
     }
 
-    /// Hands batches to the engine, for as long as the loop runs. They do not wait for one another.
-    pub async fn drive(self: Rc<Self>, engine: Arc<Engine>) {
+    /// Lets batches be done, for as long as the loop runs. They do not wait for one another.
+    pub async fn drive<F>(self: Rc<Self>, work: impl Fn(Arc<Handle>, Vec<Fingerprint>) -> F)
+    where
+        F: Future<Output = Result<T>> + 'static,
+    {
         loop {
             self.opened.notified().await;
             for batch in self.open.take() {
-                tokio::task::spawn_local(batch.run(Arc::clone(&engine)));
+                let done = work(Arc::clone(&batch.filter), batch.keys.take());
+                tokio::task::spawn_local(async move {
+                    // Nobody else sets it.
+                    let _ = batch.outcome.set(done.await);
+                    batch.waiting.take().into_iter().for_each(Waker::wake);
+                });
             }
         }
-    }
-}
-
-impl Batch {
-    async fn run(self: Rc<Self>, engine: Arc<Engine>) {
-        self.is_closed.set(true);
-        let keys = self.keys.take();
-        let outcome = engine.add(&self.filter, &keys).await;
-        // Nobody else sets it.
-        let _ = self.outcome.set(outcome);
-        self.waiting.take().into_iter().for_each(Waker::wake);
     }
 }

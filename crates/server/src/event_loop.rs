@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::LocalOptions;
-use umbel_core::engine::Answer;
+use umbel_core::engine::{Answer, Written};
 use umbel_filter::Fingerprint;
 
-use crate::batch::Adds;
+use crate::batch::Batches;
 use crate::connection;
 use crate::metrics;
 use crate::node::Node;
@@ -34,7 +34,9 @@ const ROOM_KEYS_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Local {
     /// Adds of this turn.
-    pub adds: Rc<Adds>,
+    pub adds: Rc<Batches<Written>>,
+    /// Lookups of this turn that could not be answered at once.
+    pub lookups: Rc<Batches<Vec<Answer>>>,
     /// The number of the loop.
     number: usize,
     buffers: RefCell<Vec<Vec<u8>>>,
@@ -57,6 +59,7 @@ impl Local {
     fn new(number: usize) -> Self {
         Self {
             adds: Rc::default(),
+            lookups: Rc::default(),
             number,
             buffers: RefCell::default(),
             outputs: RefCell::default(),
@@ -121,7 +124,16 @@ pub(crate) fn run(node: &Arc<Node>, doors: Vec<Door>, number: usize) -> io::Resu
         tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let local = Rc::new(Local::new(number));
     runtime.block_on(async {
-        tokio::task::spawn_local(Rc::clone(&local.adds).drive(Arc::clone(&node.engine)));
+        let engine = Arc::clone(&node.engine);
+        tokio::task::spawn_local(Rc::clone(&local.adds).drive(move |filter, keys| {
+            let engine = Arc::clone(&engine);
+            async move { engine.add(&filter, &keys).await }
+        }));
+        let engine = Arc::clone(&node.engine);
+        tokio::task::spawn_local(Rc::clone(&local.lookups).drive(move |filter, keys| {
+            let engine = Arc::clone(&engine);
+            async move { engine.contains(&filter, &keys, None).await }
+        }));
         for Door { listener, tls } in doors {
             let listener = TcpListener::from_std(listener)?;
             tokio::task::spawn_local(accept(Arc::clone(node), Rc::clone(&local), listener, tls));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use umbel_core::engine::{Answer, Handle};
+use umbel_core::engine::{Answer, Handle, Written};
 use umbel_filter::Fingerprint;
 
 use crate::acl::{Access, Denied, Login, Reason};
@@ -554,7 +554,10 @@ impl Session {
     }
 
     async fn look_up_run(&mut self, id: Id, filter: &Arc<Handle>) -> Outcome {
-        self.answers = self.node.engine.contains(filter, &self.run.keys, None).await?;
+        let part = self.local.lookups.put(filter, &self.run.keys);
+        part.known().await;
+        self.answers.clear();
+        self.answers.extend_from_slice(part.answers()?);
         self.write_answers(id)
     }
 
@@ -573,20 +576,20 @@ impl Session {
     }
 
     /// Adds the keys of the run that is under way, if it adds any. When it is known what came of them, they are to be finished.
-    pub(crate) fn add_run(&self) -> Option<Part> {
+    pub(crate) fn add_run(&self) -> Option<Part<Written>> {
         self.run.id.filter(|id| is_add(*id))?;
         let filter = self.run.filter.as_ref()?;
-        Some(self.local.adds.add(filter, &self.run.keys))
+        Some(self.local.adds.put(filter, &self.run.keys))
     }
 
     /// Answers a run of adds, of which it is known what came.
-    pub(crate) fn finish_adds(&mut self, part: &Part) {
+    pub(crate) fn finish_adds(&mut self, part: &Part<Written>) {
         let Some(id) = self.run.id else { return };
         let outcome = self.write_all_added(id, part);
         self.end_run(id, &outcome);
     }
 
-    fn write_all_added(&mut self, id: Id, part: &Part) -> Outcome {
+    fn write_all_added(&mut self, id: Id, part: &Part<Written>) -> Outcome {
         let mut answers = part.answers()?;
         for length in &self.run.lengths {
             let (own, rest) = answers.split_at(*length as usize);
@@ -597,7 +600,7 @@ impl Session {
     }
 }
 
-fn write_added(reply: &mut Reply, id: Id, answers: &[Option<bool>], part: &Part) {
+fn write_added(reply: &mut Reply, id: Id, answers: &[Option<bool>], part: &Part<Written>) {
     let full =
         || Cow::from(part.refused().map_or_else(|| "ERR the filter is full".to_owned(), commands::full));
     if id == Id::CfAdd {
