@@ -25,6 +25,7 @@ use crate::{Error, Position, Result};
 const LENGTH_BYTES: usize = 4;
 const SUM_BYTES: usize = 4;
 const PLACE_BYTES: usize = 4 + 16;
+
 /// Tags of the frames.
 mod tag {
     pub(super) const RECORD: u8 = 1; // persisted, as all tags here

@@ -4,7 +4,8 @@
 //!  socket --connection--> parser --session--> commands --> engine
 //!             |                       |
 //!             | event_loop: a         '-- runs: commands in a row for one filter are one batch,
-//!             | thread each               and batch: adds of all clients in one turn are one append
+//!             | thread each               and batch: adds of all clients in one turn are one append,
+//!                                         lookups one question to each node
 //! ```
 //!
 //! | module | what it holds |
