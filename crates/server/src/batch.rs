@@ -4,7 +4,7 @@
 //! of the loop goes to the engine as one batch, with one append to the log or one question to each node, as if one client had sent all of
 //! it. Nobody waits for others: the batch is closed as soon as every connection that was ready has been read.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::ops::Range;
 use std::rc::Rc;
@@ -30,6 +30,8 @@ pub struct Batches<T> {
 struct Batch<T> {
     filter: Arc<Handle>,
     keys: RefCell<Vec<Fingerprint>>,
+    /// How many keys it has, also when they are taken.
+    count: Cell<usize>,
     outcome: OnceCell<Result<T>>,
     waiting: RefCell<Vec<Waker>>,
 }
@@ -58,6 +60,11 @@ impl<T> Part<T> {
             Poll::Pending
         })
         .await;
+    }
+
+    /// Whether there are keys of others in the batch, to whom it may owe its trouble.
+    pub fn is_shared(&self) -> bool {
+        self.keys != (0..self.batch.count.get())
     }
 
     fn of<'a, A>(&'a self, answers: impl Fn(&'a T) -> &'a [A]) -> Result<&'a [A]> {
@@ -96,6 +103,7 @@ impl<T: 'static> Batches<T> {
             let mut all = batch.keys.borrow_mut();
             let start = all.len();
             all.extend_from_slice(keys);
+            batch.count.set(all.len());
             start..all.len()
         };
         Part { batch, keys }
@@ -112,6 +120,7 @@ impl<T: 'static> Batches<T> {
         let batch = Rc::new(Batch {
             filter: Arc::clone(filter),
             keys: RefCell::default(),
+            count: Cell::default(),
             outcome: OnceCell::new(),
             waiting: RefCell::default(),
         });

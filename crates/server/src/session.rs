@@ -556,8 +556,17 @@ impl Session {
     async fn look_up_run(&mut self, id: Id, filter: &Arc<Handle>) -> Outcome {
         let part = self.local.lookups.put(filter, &self.run.keys);
         part.known().await;
-        self.answers.clear();
-        self.answers.extend_from_slice(part.answers()?);
+        match part.answers() {
+            Ok(answers) => {
+                self.answers.clear();
+                self.answers.extend_from_slice(answers);
+            }
+            // Nobody is refused for what others asked.
+            Err(_) if part.is_shared() => {
+                self.answers = self.node.engine.contains(filter, &self.run.keys, None).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
         self.write_answers(id)
     }
 

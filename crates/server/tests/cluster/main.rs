@@ -276,6 +276,51 @@ fn nodes_that_are_killed_leave_or_join_lose_nothing() {
     }
 }
 
+#[test]
+fn nobody_is_refused_for_what_others_ask() {
+    let world = World::new();
+    let (a, b) = (world.start("a"), world.start("b"));
+    world.settle(&[&a, &b]);
+    insist(&mut a.connect(), &["BF.RESERVE", "f", "0.001", "100000"]);
+    let added = keys(0, 400);
+    insist(&mut a.connect(), &many("BF.MADD", "f", &added));
+    let filter = a.node.engine.filter("f").expect("a filter");
+    let partition =
+        |key: &str| u32::from(filter.slot(filter.hasher().fingerprint(key.as_bytes()))) % PARTITIONS;
+    // One partition has no host any more.
+    let lost = partition("key-0");
+    for one in [&a, &b] {
+        one.tasks.last().expect("who takes partitions in").abort();
+        one.nodes.membership().serve(lost, false);
+    }
+    world.eventually("nobody has it", || {
+        [&a, &b].iter().all(|one| {
+            let view = one.nodes.membership().view();
+            view.is_settled() && view.first(lost).is_none()
+        })
+    });
+    // Whoever asks at the same time for it, and for others: they come in the same turn of the loop.
+    let mut clients: Vec<Client> = (0..20).map(|_| a.connect()).collect();
+    let (mut refused, mut told) = (0, 0);
+    for some in added.chunks(clients.len()) {
+        for (client, key) in clients.iter_mut().zip(some) {
+            client.write(format!("BF.EXISTS f {key}\r\n").as_bytes());
+        }
+        for (client, key) in clients.iter_mut().zip(some) {
+            match client.value() {
+                Value::Integer(1) => told += 1,
+                value if partition(key) == lost => {
+                    assert!(value.error().is_some_and(|error| error.starts_with("CLUSTERDOWN")), "{value:?}");
+                    refused += 1;
+                }
+                value => panic!("{key}: {value:?}"),
+            }
+        }
+    }
+    let expected = added.iter().filter(|key| partition(key) == lost).count();
+    assert_eq!((refused, told), (expected, added.len() - expected));
+}
+
 /// How many requests nodes have sent to each other.
 fn passed_on(all: &[&Running]) -> u64 {
     let count = |one: &&Running| {

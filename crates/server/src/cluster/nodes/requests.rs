@@ -73,12 +73,18 @@ impl Nodes {
         };
         let mut answers = Vec::new();
         for numbers in numbers.chunks(KEYS_MAX) {
-            let keys = put_keys(keys, numbers);
-            let some = if after.is_empty() {
-                self.look_up(peer, filter, keys).await?
-            } else {
-                let payload = [wire::put_question(filter, after), keys].concat();
-                self.ask(peer, Errand::Lookup, "ASK", &payload, wire::answers).await?
+            let asked = || put_keys(keys, numbers);
+            let together = match after.is_empty() {
+                true => Some(self.look_up(peer, filter, asked()).await),
+                false => None,
+            };
+            let some = match together {
+                // It may be refused for what others asked: then it is asked alone.
+                None | Some(Err(Failure::Refused(_))) => {
+                    let payload = [wire::put_question(filter, after), asked()].concat();
+                    self.ask(peer, Errand::Lookup, "ASK", &payload, wire::answers).await?
+                }
+                Some(told) => told?,
             };
             if answers.is_empty() { answers = some } else { answers.extend(some) }
         }
