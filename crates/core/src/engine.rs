@@ -11,6 +11,7 @@
 //! lets a thread do it.
 
 mod checkpoint;
+mod claim;
 mod cluster;
 mod describe;
 mod dump;
@@ -46,7 +47,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use object_store::ObjectStore;
 use umbel_filter::{Fingerprint, Hasher, Kind};
 
@@ -60,6 +61,7 @@ use crate::log::{self, FileLog, Log};
 use crate::random::{Random, SystemRandom};
 use crate::registry::Registry;
 use crate::{Error, Position, Result};
+pub use claim::Claim;
 pub use cluster::{Cluster, Role};
 pub use dump::{Loader, is_dump};
 pub use feed::{Changes, PartChanges};
@@ -68,7 +70,7 @@ use handle::Directory;
 pub use handle::{Answer, Handle};
 pub use hosting::Hosted;
 pub use inspect::{BlobReport, StoredReport, inspect};
-use lane::{Lane, Slot};
+use lane::{Lane, Slot, all_or_none};
 use ledger::Ledger;
 pub use look::{Consistency, Told};
 pub use manifest::MAGIC as MANIFEST_MAGIC;
@@ -143,6 +145,8 @@ struct Shared {
     ledger: Option<Ledger>,
     /// Where they agree on versions.
     listings: Option<versions::Listings>,
+    /// Who knows whether there is another engine, if there could be one.
+    claim: Option<Arc<dyn Claim>>,
 }
 
 /// What an engine is put together from.
@@ -154,6 +158,7 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     cluster: Option<(Arc<dyn Cluster>, Arc<dyn Registry>)>,
+    claim: Option<Arc<dyn Claim>>,
 }
 
 impl Builder {
@@ -188,6 +193,11 @@ impl Builder {
     /// agree on which checkpoint of a slot is the newest.
     pub fn with_cluster(self, cluster: Arc<dyn Cluster>, registry: Arc<dyn Registry>) -> Self {
         Self { cluster: Some((cluster, registry)), ..self }
+    }
+
+    /// The only engine on its log and blobs for as long as a claim is held. While it is not, no checkpoints are made and nothing is removed.
+    pub fn with_claim(self, claim: Arc<dyn Claim>) -> Self {
+        Self { claim: Some(claim), ..self }
     }
 
     /// Recovers what there is, or creates a deployment.
@@ -228,6 +238,7 @@ impl Builder {
             cluster,
             ledger: registry.clone().map(Ledger::new),
             listings: registry.map(versions::Listings::new),
+            claim: self.claim,
         };
         if shared.cluster.is_some() {
             if shared.log.is_exclusive() {
@@ -271,6 +282,7 @@ impl Engine {
             clock: Arc::new(SystemClock::default()),
             random: Arc::new(SystemRandom::default()),
             cluster: None,
+            claim: None,
         }
     }
 
@@ -454,7 +466,7 @@ impl Shared {
             return self.lanes[partition as usize].submit(self, entries).await;
         }
         let submit = |(partition, entries)| self.lanes[partition as usize].submit(self, entries);
-        let applied = try_join_all(by_lane.into_iter().map(submit)).await?;
+        let applied = all_or_none(join_all(by_lane.into_iter().map(submit)).await)?;
         Ok(applied.into_iter().flatten().collect())
     }
 

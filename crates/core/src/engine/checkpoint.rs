@@ -181,6 +181,7 @@ impl Shared {
 
     pub(super) async fn write_manifest(&self, manifest: &Manifest) -> Result<()> {
         let name = manifest_name(manifest.slot, manifest.number);
+        self.claimed()?;
         put_new(&*self.blobs, &name, manifest.encode()?).await
     }
 
@@ -247,6 +248,9 @@ impl Shared {
 
     /// Removes what no checkpoint needs any more. What is left by a failure is removed later.
     async fn remove(&self, slot: u16, forgotten: Forgotten) {
+        if self.claimed().is_err() {
+            return;
+        }
         for number in forgotten.manifests {
             let _ = self.blobs.delete(&Path::from(manifest_name(slot, number))).await;
         }

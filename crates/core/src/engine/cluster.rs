@@ -25,6 +25,7 @@ use umbel_filter::Fingerprint;
 use super::feed::PartChanges;
 use super::gather::{BlocksFrom, PartOf, Shape};
 use super::handle::{Answer, Handle};
+use super::lane::not_all_moved;
 use super::look::{Consistency, Told};
 use super::part::Applied;
 use super::question::Question;
@@ -316,8 +317,8 @@ impl Shared {
                 told.see(partition, applied.position);
             }
         }
-        try_join_all(told.positions().map(|(partition, position)| cluster.reach(partition, position)))
-            .await?;
+        let told = told.positions().map(|(partition, position)| cluster.reach(partition, position));
+        try_join_all(told).await.map_err(not_all_moved)?;
         Ok(applied)
     }
 

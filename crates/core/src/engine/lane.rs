@@ -82,7 +82,7 @@ pub(super) struct Slot {
     pub(super) runs: Vec<Run>,
     /// Where the arrays are on disk, by filter.
     pub(super) stored: HashMap<u64, Stored>,
-    /// Checkpoints that are kept, oldest first.
+    /// Checkpoints that are kept, oldest first. None has more of the log than those after it.
     pub(super) kept: Vec<Kept>,
     /// How many checkpoints were made since it was looked for blobs that none needs; 0 if nobody looked.
     pub(super) unswept: u32,
@@ -486,10 +486,45 @@ impl Turn {
     }
 }
 
+/// What came of entries that were sent together. That they have moved says that nothing was done, and that all of them may be sent to another
+/// node: it is not said if some were.
+pub(super) fn all_or_none<T>(outcomes: Vec<Result<T>>) -> Result<Vec<T>> {
+    let are_moved = outcomes.iter().all(|outcome| matches!(outcome, Err(Error::Moved(_))));
+    outcomes
+        .into_iter()
+        .map(|outcome| if are_moved { outcome } else { outcome.map_err(not_all_moved) })
+        .collect()
+}
+
+/// An error of entries of which some are done.
+pub(super) fn not_all_moved(error: Error) -> Error {
+    match error {
+        Error::Moved(why) => Error::Retry(format!("{why}: it may have been done, or not")),
+        error => error,
+    }
+}
+
 /// Asks for the lines of a part's keys, so that they are there when it is their turn. A filter in one slot does it by itself.
 fn prefetch(shard: &Shard, part: &Part<'_>) {
     let (Work::Add(keys) | Work::Remove(keys)) = part.work else { return };
     if let Some(newest) = shard.projection().and_then(|projection| projection.filters().next_back()) {
         keys.iter().for_each(|key| newest.prefetch(*key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_in_part_has_not_moved() {
+        let moved = || Err(Error::Moved("to another node".into()));
+        assert_eq!(all_or_none(vec![Ok(1), Ok(2)]).unwrap(), [1, 2]);
+        assert!(matches!(all_or_none::<u8>(vec![moved(), moved()]), Err(Error::Moved(_))));
+        assert!(matches!(all_or_none(vec![Ok(1), moved()]), Err(Error::Retry(_))));
+        assert!(matches!(all_or_none(vec![moved(), Ok(1)]), Err(Error::Retry(_))));
+        let refused = || Err(Error::Invalid("no".into()));
+        assert!(matches!(all_or_none::<u8>(vec![refused(), moved()]), Err(Error::Invalid(_))));
+        assert!(matches!(all_or_none::<u8>(vec![moved(), refused()]), Err(Error::Retry(_))));
     }
 }

@@ -67,7 +67,7 @@ impl Shared {
         };
         let listed =
             self.blobs.list(Some(&Path::from(folder(number)))).map_ok(|blob| blob.location.to_string());
-        let Ok(mut names) = listed.try_collect::<Vec<_>>().await else {
+        let (Ok(mut names), Ok(())) = (listed.try_collect::<Vec<_>>().await, self.claimed()) else {
             return self.sweep_again(number).await;
         };
         // What was begun since, by whomever, may come to count.

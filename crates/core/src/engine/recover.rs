@@ -155,7 +155,11 @@ pub(super) async fn recover_slot(
                 if whole.is_empty() {
                     runs = opened;
                 }
-                whole.push(manifest);
+                // One that never counted may have a lower number and more of the log than the newest that does. It is not older then:
+                // the log up to its position is still needed.
+                if whole.first().is_none_or(|newest| manifest.position <= newest.position) {
+                    whole.push(manifest);
+                }
             }
             Err(error @ (Error::Corrupt(_) | Error::Invalid(_))) => {
                 first_error.get_or_insert(error);
@@ -392,6 +396,37 @@ mod tests {
             assert_eq!(created(&blobs).await.unwrap(), Some((256, 8)));
             let other = create_or_compare(&blobs, None, (256, 4)).await;
             assert!(matches!(other, Err(Error::Invalid(_))), "{other:?}");
+        });
+    }
+
+    #[test]
+    fn a_checkpoint_with_more_of_the_log_than_the_newest_that_counts_is_not_the_older_one() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let blobs: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+            let state = State::new(3, 8, Means::new(crate::budget::Budget::new(1 << 20)));
+            let mut names = Vec::new();
+            // The one in the middle was written, and another node's counted before it could.
+            for (number, position) in [(5, 50), (6, 90), (7, 70)] {
+                let position = Position::from_number(position);
+                let manifest = Manifest {
+                    slot: 3,
+                    number,
+                    position,
+                    last_entry: position,
+                    sessions: state.sessions(),
+                    runs: Vec::new(),
+                    filters: Vec::new(),
+                };
+                names.push(manifest_name(3, number));
+                put_new(&*blobs, &names[names.len() - 1], manifest.encode().unwrap()).await.unwrap();
+            }
+            let mut slot = recover_slot(&blobs, state, &names, Counted::UpTo(7)).await.unwrap();
+            assert_eq!(slot.kept.iter().map(|kept| kept.number).collect::<Vec<_>>(), [5, 7]);
+            // What comes after the newest one is folded from the log, which nobody may let go of.
+            assert_eq!(slot.state.applied(), Position::from_number(70));
+            slot.last_entry = Position::from_number(90);
+            assert_eq!(slot.needs_log_after(), Some(Position::from_number(50)));
         });
     }
 }

@@ -81,9 +81,14 @@ impl Shared {
         }
         // One that is there may not be durable, if putting it failed: nothing is trimmed without a record that was put now.
         let last = self.last_trimmed(partition).await?;
+        if last.as_ref().is_some_and(|last| last.upto > upto) {
+            // Another node went further since: a newer record that says less would hide what it let go of.
+            return Ok(());
+        }
         let number = last.map_or(1, |last| last.number + 1);
         let record = Trimmed { partition, number, upto, slots };
         put_new(&*self.blobs, &name(partition, number), record.encode()).await?;
+        self.claimed()?;
         self.log.trim(partition, upto).await?;
         if number > 1 {
             // One that is left over says less than the newest and does no harm.

@@ -211,6 +211,7 @@ impl Shared {
     }
 
     async fn delete(&self, path: &Path) -> Result<()> {
+        self.claimed()?;
         match self.blobs.delete(path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(Error::blob(format!("cannot remove {path}"), &error)),

@@ -3,6 +3,8 @@
 mod looks;
 mod orphans;
 mod rebuilds;
+mod threads;
+mod trims;
 mod versions;
 mod wholes;
 mod windows;
@@ -260,6 +262,7 @@ struct World {
     random: SeededRandom,
     /// Each node has its own.
     clocks: Vec<ManualClock>,
+    checkpoint_bytes: u64,
 }
 
 impl World {
@@ -269,6 +272,16 @@ impl World {
     }
 
     async fn on(seed: u64, blobs: Arc<InMemory>, store: Arc<dyn ObjectStore>) -> Self {
+        Self::with_checkpoints_after(1, seed, blobs, store).await
+    }
+
+    /// One in which so much comes before a checkpoint is due.
+    async fn with_checkpoints_after(
+        checkpoint_bytes: u64,
+        seed: u64,
+        blobs: Arc<InMemory>,
+        store: Arc<dyn ObjectStore>,
+    ) -> Self {
         let world = Self {
             town: Arc::default(),
             log: Arc::new(MemoryLog::new(PARTITIONS)),
@@ -277,6 +290,7 @@ impl World {
             registry: Arc::new(EmbeddedRegistry::in_memory(Arc::new(ManualClock::default()))),
             random: SeededRandom::new(seed),
             clocks: (0..NODES).map(|_| ManualClock::default()).collect(),
+            checkpoint_bytes,
         };
         *world.town.engines.write().unwrap() = vec![None; NODES];
         *lock(&world.town.seats) = vec![Knowledge::default(); NODES];
@@ -295,18 +309,21 @@ impl World {
     }
 
     async fn start(&self, node: usize) -> Result<()> {
+        self.start_on(node, Arc::clone(&self.log) as _).await
+    }
+
+    /// Starts a node that sees the log in another way than the others do.
+    async fn start_on(&self, node: usize, log: Arc<dyn Log>) -> Result<()> {
         let seat = Arc::new(Seat { town: Arc::clone(&self.town), me: node });
         let settings = Settings {
             slots: SLOTS,
             sharded_above_bytes: 64 << 10,
             memory_bytes: 64 << 20,
             runs_max: 3,
-            checkpoint_bytes: 1,
+            checkpoint_bytes: self.checkpoint_bytes,
             ..Settings::default()
         };
-        let builder = Engine::builder(settings)
-            .with_log(Arc::clone(&self.log) as Arc<dyn Log>)
-            .with_blobs(Arc::clone(&self.store));
+        let builder = Engine::builder(settings).with_log(log).with_blobs(Arc::clone(&self.store));
         let builder = builder.with_clock(Arc::new(self.clocks[node].clone()));
         let builder = builder.with_random(Arc::new(SeededRandom::new(self.random.next())));
         self.town.learn(node);

@@ -10,6 +10,7 @@ mod golden;
 mod merge;
 mod model;
 mod rebuild;
+mod slow;
 mod transfer;
 mod versions;
 mod window;

@@ -9,7 +9,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::Turn;
+use super::{Turn, all_or_none};
 use crate::engine::part::{Applied, Split};
 use crate::{Error, Result};
 
@@ -125,8 +125,9 @@ pub(super) struct Queued<'a> {
 }
 
 impl Queued<'_> {
+    /// What came of each of them.
     pub(super) fn into_answers(mut self) -> Result<Vec<Applied>> {
-        std::mem::take(&mut self.tickets).into_iter().map(Ticket::into_answer).collect()
+        all_or_none(std::mem::take(&mut self.tickets).into_iter().map(Ticket::into_answer).collect())
     }
 }
 
