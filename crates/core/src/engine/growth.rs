@@ -69,8 +69,15 @@ impl Shared {
         if is_next {
             let wanted = next_capacity(&definition, items, more, self.grow_at_percent(&definition));
             let next = definition.resized(wanted, definition.spec.error)?;
-            self.redefine(handle, &next).await?;
-            self.tell_begun(handle, &definition, &next, if overfull { Why::Full } else { Why::Due });
+            match self.redefine(handle, &next).await {
+                Ok(()) => {
+                    let why = if overfull { Why::Full } else { Why::Due };
+                    self.tell_begun(handle, &definition, &next, why);
+                }
+                // Another node was faster: what it defined is built.
+                Err(Error::Invalid(_)) if handle.definition().generation > definition.generation => {}
+                Err(error) => return Err(error),
+            }
         }
         self.build_and_tell(handle, is_next).await
     }
@@ -120,7 +127,12 @@ impl Shared {
             let all = self.share_of(u64::try_from(plan.bytes()).unwrap_or(u64::MAX), next.shards);
             self.reserve(all.saturating_sub(handle.bytes()), &next.name).await?;
         }
-        self.everywhere(handle.id(), next, &Operation::Define(next.encode()?)).await
+        let define = Operation::Define(next.encode()?);
+        if self.cluster.is_some() && next.shards > 1 {
+            // Two nodes may define at the same time. The home decides whose it is, and all slots get the same.
+            self.apply_to(handle, next.home(self.settings.slots), define.clone()).await?;
+        }
+        self.everywhere(handle.id(), next, &define).await
     }
 
     /// Builds the newest generation in every slot that has an older one, and of which this node is the first host. Other hosts build it

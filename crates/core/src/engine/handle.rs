@@ -75,6 +75,8 @@ pub struct Handle {
     /// Whether its keys are in other filters.
     windowed: bool,
     pub(super) live: ArcSwap<Live>,
+    /// Whoever looks for the buckets that are alive: what is found first is not stored last.
+    pub(super) looking: Mutex<()>,
 }
 
 /// A counter that all readers raise, in cache lines of its own: what they read beside it does not change.
@@ -136,6 +138,7 @@ impl Handle {
             expires: AtomicU64::new(definition.expires.unwrap_or(u64::MAX)),
             windowed: definition.window.is_some(),
             live: ArcSwap::default(),
+            looking: Mutex::default(),
             definition: ArcSwap::from_pointee(definition),
             items: AtomicU64::new(0),
             lookups: Counter::default(),
@@ -201,16 +204,19 @@ impl Handle {
         self.absent.load(Ordering::Acquire) <= self.elsewhere.load(Ordering::Acquire)
     }
 
-    /// Lets another array answer for a shard, or none. Whoever has the slot's turn calls it.
-    fn set_projection(&self, place: &Place, projection: Option<Arc<Projection>>) {
+    /// Lets another array answer for a shard, or none, and gives the one that did before: to free it may take a while. Whoever has the
+    /// slot's turn calls it.
+    fn set_projection(&self, place: &Place, projection: Option<Arc<Projection>>) -> Option<Arc<Projection>> {
         let present = projection.is_some();
         let _alone = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         self.table.store(None);
-        match (place.projection.swap(projection).is_some(), present) {
+        let before = place.projection.swap(projection);
+        match (before.is_some(), present) {
             (false, true) => _ = self.absent.fetch_sub(1, Ordering::AcqRel),
             (true, false) => _ = self.absent.fetch_add(1, Ordering::AcqRel),
             _ => {}
         }
+        before
     }
 
     /// Asks for one key.
@@ -488,24 +494,44 @@ impl Directory {
             Some(handle) => handle,
             None => Arc::new(Handle::new(id, self.slots, definition.clone(), hasher(definition)?)),
         };
-        let Some(place) = handle.shard(slot) else {
+        if handle.shard(slot).is_none() {
             return Err(Error::Corrupt(format!(
                 "the filter {} has no shard in slot {slot}",
                 definition.name
             )));
+        }
+        // It is freed when nobody waits for the directory any more.
+        let _old_array = {
+            let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
+            let handle = match filters.by_id.entry(id) {
+                // Another slot may have shown it first, or the last one that was shown have gone.
+                Entry::Occupied(shown) => Arc::clone(shown.get()),
+                Entry::Vacant(vacant) => {
+                    self.count_elsewhere(&handle);
+                    Arc::clone(vacant.insert(handle))
+                }
+            };
+            self.show_in(&mut filters, &handle, slot, shard, on_disk)
         };
+        Ok(())
+    }
+
+    /// Shows a slot's part of a filter that the directory has, and gives the array that answered before.
+    fn show_in(
+        &self,
+        filters: &mut Filters,
+        handle: &Arc<Handle>,
+        slot: u16,
+        shard: &Shard,
+        on_disk: Counts,
+    ) -> Option<Arc<Projection>> {
+        let (id, definition) = (handle.id, shard.definition());
+        let place = handle.shard(slot)?;
         place.on_disk.set(on_disk);
-        handle.set_projection(place, shard.projection().cloned());
-        let is_home = definition.home(self.slots) == slot;
-        let before = is_home.then(|| handle.definition.swap(Arc::new(definition.clone())));
-        if is_home {
+        let old_array = handle.set_projection(place, shard.projection().cloned());
+        if definition.home(self.slots) == slot {
+            let before = handle.definition.swap(Arc::new(definition.clone()));
             handle.expires.store(definition.expires.unwrap_or(u64::MAX), Ordering::Relaxed);
-        }
-        if !handle.is_behind() {
-            handle.room.store(handle.definition.load().spec.capacity, Ordering::Relaxed);
-        }
-        let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = before {
             filters.homed.insert(id);
             if before.name != definition.name {
                 filters.forget_name(&before.name, id);
@@ -516,15 +542,14 @@ impl Directory {
                 definition.replaces == Some(named.id) || named.id >= id && !replaced
             };
             if filters.by_name.get(&definition.name).is_none_or(takes) {
-                filters.by_name.insert(definition.name.clone(), Arc::clone(&handle));
+                filters.by_name.insert(definition.name.clone(), Arc::clone(handle));
             }
             self.names_changed();
         }
-        if let Entry::Vacant(vacant) = filters.by_id.entry(id) {
-            self.count_elsewhere(&handle);
-            vacant.insert(handle);
+        if !handle.is_behind() {
+            handle.room.store(handle.definition.load().spec.capacity, Ordering::Relaxed);
         }
-        Ok(())
+        old_array
     }
 
     /// Gives every filter its name anew. While partitions are replayed one after another, a name may pass to a filter before the one
@@ -567,5 +592,43 @@ impl Directory {
             self.names_changed();
         }
         filters.forget_if_gone(handle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use umbel_filter::{Family, Spec};
+
+    use super::*;
+    use crate::Position;
+    use crate::budget::Budget;
+    use crate::entry::{Entry, Operation, Request, SPREAD};
+    use crate::fold::{Archived, Means, State};
+
+    #[test]
+    fn two_slots_that_show_a_new_filter_at_the_same_time_show_the_same_one() {
+        let definition = Definition { shards: 2, ..Definition::new("f", Spec::bloom(1000, 0.01)) };
+        let define = Operation::Define(definition.encode().unwrap());
+        let entry = Entry { filter: 5, slot: SPREAD, request: Request::default(), operation: define };
+        let states = [0, 1].map(|slot| {
+            let mut state = State::new(slot, 2, Means::new(Budget::new(1 << 20)));
+            state.apply(Position::from_number(1), &entry, &Archived::none()).unwrap();
+            state
+        });
+        let hasher = || Hasher::new(Family::Murmur3, None).map_err(|error| Error::Invalid(error.to_string()));
+        let directory = Directory::new(2);
+        let shard = |slot: usize| states[slot].shard(5).map(|shard| (shard, Counts::default()));
+        // The other slot comes when this one has found that the filter is not there.
+        let shown = directory.show(0, 5, shard(0), |_| {
+            directory.show(1, 5, shard(1), |_| hasher()).unwrap();
+            hasher()
+        });
+        shown.unwrap();
+        let handle = directory.numbered(5).unwrap();
+        for slot in [0, 1] {
+            assert!(handle.projection(slot).is_some(), "slot {slot}");
+        }
+        assert_eq!(handle.absent.load(Ordering::Acquire), 0);
+        assert!(Arc::ptr_eq(&handle, &directory.named("f").unwrap()));
     }
 }

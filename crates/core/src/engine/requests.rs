@@ -280,6 +280,18 @@ impl Engine {
         }
     }
 
+    /// How often each key is in a filter with removals: exactly, if it keeps its keys, and at most, if not.
+    pub async fn count(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Result<Vec<u64>> {
+        if filter.definition().retain {
+            return self.verify(filter, keys).await;
+        }
+        check_has_array(&filter.definition())?;
+        match &self.shared.cluster {
+            None => self.shared.verify(filter, keys).await,
+            Some(cluster) => self.shared.verify_in_nodes(&**cluster, filter, keys).await,
+        }
+    }
+
     /// Forgets all keys of a filter.
     pub async fn clear(&self, filter: &Arc<Handle>) -> Result<()> {
         match filter.definition().window {
@@ -340,7 +352,8 @@ struct Group {
 }
 
 impl Shared {
-    fn define(&self, new: NewFilter) -> Result<Definition> {
+    /// The definition of a filter that is to be made.
+    pub(super) fn define(&self, new: NewFilter) -> Result<Definition> {
         let NewFilter { name, spec, sharding, retain, growth, grow_at, expires, labels, window } = new;
         let expires = expires.filter(|at| *at != u64::MAX);
         let mut whole =
@@ -373,6 +386,12 @@ impl Shared {
 
     /// Makes a filter as it is defined.
     pub(super) async fn make(&self, definition: Definition) -> Result<Arc<Handle>> {
+        let _naming = self.naming.lock().await;
+        self.make_alone(definition).await
+    }
+
+    /// The same for one who has the naming: nobody else is told that there is room for a filter before this one has taken its own.
+    pub(super) async fn make_alone(&self, definition: Definition) -> Result<Arc<Handle>> {
         let plan = Plan::new(&definition.spec, definition.shards)
             .map_err(|error| Error::Invalid(error.to_string()))?;
         let bytes = u64::try_from(plan.bytes()).unwrap_or(u64::MAX);
@@ -384,7 +403,6 @@ impl Shared {
             )));
         }
         self.reserve(self.share_of(bytes, definition.shards), &definition.name).await?;
-        let _naming = self.naming.lock().await;
         self.prove_catalog().await?;
         self.free_name(&definition.name).await?;
         let id = self.random.next();
@@ -434,8 +452,13 @@ impl Shared {
         Ok(answers)
     }
 
-    /// How often each key is in a filter that keeps its keys, whose slots are hosted here.
-    pub(super) async fn verify(&self, filter: &Handle, keys: &[Fingerprint]) -> Result<Vec<u64>> {
+    /// How often each key is in a filter whose slots are hosted here; at most, if it does not keep its keys.
+    pub(super) async fn verify(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Result<Vec<u64>> {
+        if !filter.definition().retain {
+            self.load(filter).await?;
+            let count = |key: &Fingerprint| Some(filter.projection(filter.slot(*key))?.count(*key));
+            return keys.iter().map(count).collect::<Option<_>>().ok_or_else(|| gone(filter));
+        }
         let erasable = filter.is_erasable();
         let mut counts = Vec::with_capacity(keys.len());
         for key in keys {

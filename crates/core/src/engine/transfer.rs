@@ -99,15 +99,21 @@ impl Shared {
             )));
         }
         let share = if contents.len() == 1 { bytes } else { self.share_of(bytes, self.settings.slots) };
-        self.reserve(share, &name).await?;
         let internal = NewFilter {
             name: format!("{INTERNAL}{IMPORT}{:016x}", self.random.next()),
             retain: false,
             expires: Some(now.saturating_add(IMPORT_MILLIS_MAX)),
             ..new
         };
-        let filter = self.create(internal).await?;
+        let definition = self.define(internal)?;
+        // Nobody else is told that there is room before the arrays of this one have taken theirs.
+        let naming = self.naming.lock().await;
+        self.reserve(share, &name).await?;
+        let filter = self.make_alone(definition).await?;
+        let adopted = self.adopt_shapes(&filter, &contents).await;
+        drop(naming);
         let installed = async {
+            adopted?;
             self.fill(&filter, &contents).await?;
             // If its home alone were synced, a power cut could leave it with its name and without some of its shards.
             self.sync_all().await?;
@@ -128,11 +134,18 @@ impl Shared {
         }
     }
 
-    async fn fill(&self, filter: &Arc<Handle>, contents: &[Content]) -> Result<()> {
+    /// Gives a filter empty arrays like those that it is to hold.
+    async fn adopt_shapes(&self, filter: &Arc<Handle>, contents: &[Content]) -> Result<()> {
         for (slot, content) in filter.slots().zip(contents) {
             let outlines = content.layers.iter().map(|layer| Bytes::from(layer.outline())).collect();
             let adopt = Operation::Adopt { items: content.items, outlines };
             self.apply_to(filter, slot, adopt).await?;
+        }
+        Ok(())
+    }
+
+    async fn fill(&self, filter: &Arc<Handle>, contents: &[Content]) -> Result<()> {
+        for (slot, content) in filter.slots().zip(contents) {
             for (number, layer) in content.layers.iter().enumerate() {
                 self.load_layer(filter, slot, number as u32, layer, 0).await?;
             }
@@ -187,7 +200,8 @@ impl Shared {
         Ok(())
     }
 
-    async fn apply_to(&self, filter: &Arc<Handle>, slot: u16, operation: Operation) -> Result<()> {
+    /// Does something in one slot of a filter.
+    pub(super) async fn apply_to(&self, filter: &Arc<Handle>, slot: u16, operation: Operation) -> Result<()> {
         let entry = Entry { filter: filter.id(), slot, request: Request::default(), operation };
         for applied in self.submit(vec![(self.lane(slot).partition, entry)]).await? {
             if let Some(why) = applied.refused {

@@ -12,8 +12,8 @@
 //! the catalog is all that was acknowledged. When a bucket is over is up to one node, which drops it in the log. So a key is remembered
 //! for the length of the window, less what the clocks of two nodes differ by.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use futures_util::future::try_join_all;
 use umbel_filter::limits::ERROR_MIN;
@@ -174,6 +174,7 @@ impl Shared {
     }
 
     fn look_for_buckets(&self, filter: &Arc<Handle>, window: Window, now: u64) {
+        let _one_at_a_time = filter.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let names = self.directory.version();
         let current = now / window.bucket_ms();
         // A bucket lives for the whole length after its end. Where the length is not a multiple of a bucket, more of them are alive.
@@ -199,15 +200,24 @@ impl Shared {
         }
     }
 
+    /// The bucket of a name, if it is there. Lookups ask it from here on, also if whoever made it has not come to say so.
+    fn shown_bucket(&self, filter: &Arc<Handle>, window: Window, name: &str) -> Option<Arc<Handle>> {
+        let bucket = self.directory.named(name)?;
+        if !filter.live.load().buckets.iter().any(|live| live.id() == bucket.id()) {
+            self.look_for_buckets(filter, window, self.clock.unix_millis());
+        }
+        Some(bucket)
+    }
+
     /// The bucket of a number, which is made if it is not there.
     async fn bucket(&self, filter: &Arc<Handle>, window: Window, number: u64) -> Result<Arc<Handle>> {
         let name = bucket_name(filter.id(), number);
-        if let Some(bucket) = self.directory.named(&name) {
+        if let Some(bucket) = self.shown_bucket(filter, window, &name) {
             return Ok(bucket);
         }
         // Only one makes it.
         let _one_at_a_time = filter.growing.lock().await;
-        if let Some(bucket) = self.directory.named(&name) {
+        if let Some(bucket) = self.shown_bucket(filter, window, &name) {
             return Ok(bucket);
         }
         if !self.directory.exists(filter.id()) {
@@ -354,5 +364,41 @@ impl Shared {
             }
         }
         failure.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::engine::{Engine, Settings};
+    use crate::log::MemoryLog;
+
+    #[test]
+    fn a_bucket_that_somebody_is_still_making_is_asked_once_it_took_keys() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let clock = ManualClock::default();
+            clock.advance(Duration::from_secs(1000));
+            let builder = Engine::builder(Settings::default()).with_log(Arc::new(MemoryLog::new(4)));
+            let builder = builder.with_blobs(Arc::new(InMemory::new())).with_clock(Arc::new(clock.clone()));
+            let engine = builder.open().await.unwrap();
+            let window = Window { length_ms: 60_000, buckets: 6 };
+            let new = NewFilter { window: Some(window), ..NewFilter::new("w", Spec::bloom(1000, 0.01)) };
+            let filter = engine.create(new).await.unwrap();
+            assert!(engine.shared.known_buckets(&filter).is_empty());
+            // The bucket has its name, and whoever makes it has not come back to say so.
+            let number = engine.shared.clock.unix_millis() / window.bucket_ms();
+            let name = bucket_name(filter.id(), number);
+            engine.shared.create(NewFilter::new(name, Spec::bloom(1000, 0.01))).await.unwrap();
+            let key = filter.hasher().fingerprint(b"key");
+            engine.add(&filter, &[key]).await.unwrap();
+            assert_eq!(filter.contains(key), Answer::Maybe);
+            assert_eq!(engine.contains(&filter, &[key], None).await.unwrap(), [Answer::Maybe]);
+        });
     }
 }

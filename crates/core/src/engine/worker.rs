@@ -22,8 +22,8 @@ const BEHIND_MAX: u64 = 3;
 const CHECKPOINT_GROWTH_MAX: u64 = 4;
 /// The next size of a filter is at most so many times its size, however fast keys come.
 const RATE_GROWTH_MAX: u64 = 8;
-/// Rounds of growth that an add waits for where another node decides about it.
-const ROUNDS_FOR_OTHERS: u32 = 50;
+/// How long an add waits for what other nodes have to build of the next size.
+const WAIT_FOR_OTHERS: Duration = Duration::from_secs(10);
 /// Slots that get their checkpoints at the same time.
 const AT_ONCE: usize = 8;
 
@@ -82,6 +82,11 @@ impl Bell {
         let round = self.round.notified();
         self.ring();
         round.await;
+    }
+
+    /// Waits for the end of the round that is under way, or of the next that begins by itself.
+    async fn end_of_round(&self) {
+        self.round.notified().await;
     }
 
     /// The life of a thread: round after round, until it is stopped.
@@ -169,20 +174,31 @@ impl Work {
         }
     }
 
-    /// Waits until a filter has room for so many more; without a thread, whoever waits does the work.
+    /// Waits until a filter has room for so many more; without a thread, whoever waits does the work. In a cluster the node that decides
+    /// about growth does not know of keys that come through another one, so that one decides for them.
     pub(super) async fn grown(&self, shared: &Shared, filter: &Arc<Handle>, more: u64) -> Result<()> {
-        let mut rounds = 0;
+        let begun = shared.clock.now();
+        let mut is_waiting = false;
         while !filter.has_room_for(more) {
             if !self.growth.is_attended() {
                 return shared.grow(filter, more).await;
             }
             filter.wanted.fetch_max(more, Ordering::Relaxed);
-            self.growth.next_round().await;
+            if !shared.is_steward() {
+                shared.grow(filter, more).await?;
+                is_waiting = true;
+            }
+            if !is_waiting {
+                self.growth.next_round().await;
+            } else if !filter.has_room_for(more) {
+                // The rest is built by other nodes, in rounds of their own.
+                self.growth.end_of_round().await;
+            }
+            is_waiting = shared.cluster.is_some();
             if let Some(failure) = self.growth.failure().filter(|_| !filter.has_room_for(more)) {
                 return Err(failure);
             }
-            rounds += 1;
-            if rounds > ROUNDS_FOR_OTHERS && shared.cluster.is_some() {
+            if is_waiting && shared.clock.now().saturating_sub(begun) > WAIT_FOR_OTHERS {
                 return Err(Error::Retry(format!(
                     "the filter {} is full and has not grown yet",
                     filter.definition().name
@@ -294,9 +310,10 @@ fn yield_to_others() {
 }
 
 impl Shared {
-    /// The most bytes that were folded in a lane since its checkpoints.
+    /// The most bytes that were folded since its checkpoints in a lane whose checkpoints are made here.
     fn most_folded(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.folded_bytes.load(Ordering::Relaxed)).max().unwrap_or(0)
+        let own = self.lanes.iter().filter(|lane| self.is_first(lane.partition));
+        own.map(|lane| lane.folded_bytes.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
     /// Gives all filters that are due their next size, and says how many that were. A failure of one does not keep the others from
@@ -379,6 +396,7 @@ impl Shared {
     async fn checkpoint_lane(&self, partition: u32, done: &mut Done) -> Result<()> {
         let lane = &self.lanes[partition as usize];
         let _one_at_a_time = lane.checkpoints.lock().await;
+        self.claimed()?;
         let folded = lane.folded_bytes.load(Ordering::Relaxed);
         let worked = stream::iter(self.slots_of(partition)).map(|slot| async move {
             Ok::<_, Error>((self.checkpoint(slot).await?, self.merge(slot).await?))

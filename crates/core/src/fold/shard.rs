@@ -90,6 +90,8 @@ impl Shard {
     /// Lets the newest definition answer.
     pub(super) fn switch(&mut self) -> Result<Outcome> {
         if !self.is_behind() {
+            // A clear made the array of the newest definition already: what was built of the keys before it is not wanted.
+            self.next = None;
             return Ok(Outcome::Done);
         }
         if !self.has_offer() {
@@ -324,4 +326,31 @@ fn fitting(projection: &Projection, keys: &[Fingerprint], mut room: u64) -> usiz
         takes
     };
     keys.iter().take_while(takes).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use umbel_filter::{Family, Hasher, Spec};
+
+    use super::*;
+    use crate::budget::Budget;
+
+    #[test]
+    fn what_was_built_before_a_clear_is_not_kept_behind_it() {
+        let means = Means::new(Budget::new(1 << 20));
+        let first = Definition::new("f", Spec::bloom(1000, 0.01));
+        let next = first.resized(2000, 0.01).unwrap();
+        let mut shard = Shard::new(first, 1, &means).unwrap();
+        shard.redefine(&next, &means).unwrap();
+        // Whoever builds the next size did not see the clear: it comes before the first checkpoint.
+        let built = Arc::new(Projection::new(&next, &means).unwrap());
+        shard.clear(1, &means).unwrap();
+        let used = means.budget.used();
+        shard.offer(built);
+        assert_eq!(shard.switch().unwrap(), Outcome::Done);
+        assert!(!shard.has_offer());
+        assert!(means.budget.used() < used, "the memory of the array is free again");
+        let key = Hasher::new(Family::Murmur3, None).unwrap().fingerprint(b"key");
+        assert_eq!(shard.add_simply(&[key], &mut [false]), Some(1));
+    }
 }

@@ -454,3 +454,32 @@ fn nobody_notices_the_switch() {
     assert_eq!(run(absent(&engine, &filter, &keys(added))), 0);
     engine.stop();
 }
+
+/// A replica sends what it gathered, with a session, to the filter that it knows.
+#[test]
+fn a_session_that_writes_to_the_old_filter_writes_to_the_new_one() {
+    for new in every_kind() {
+        run(async {
+            let disk = MemoryDisk::default();
+            let engine = open(&disk).await.unwrap();
+            let erasable = new.spec.kind != Kind::Bloom;
+            let old = engine.create(new).await.unwrap();
+            engine.add(&old, &keys(0..500)).await.unwrap();
+            let rebuild = begin(&engine, "f").await;
+            fill(&engine, &rebuild, &keys(0..500)).await;
+            finish(&engine, "f").await.unwrap();
+            let request = |sequence| Request { session: 77, sequence };
+            let written = engine.add_as(&old, &keys(1000..1100), request(1)).await.unwrap();
+            assert!(written.answers.iter().filter(|new| **new == Some(true)).count() > 95);
+            let again = engine.add_as(&old, &keys(1000..1100), request(1)).await.unwrap();
+            assert_eq!(again.answers, written.answers);
+            let filter = engine.filter("f").unwrap();
+            assert_eq!(engine.verify(&filter, &keys(1000..1100)).await.unwrap(), [1; 100]);
+            if erasable {
+                let removed = engine.remove_as(&old, &keys(1000..1050), request(2)).await.unwrap();
+                assert_eq!(removed.answers, [Some(true); 50]);
+                assert_eq!(engine.verify(&filter, &keys(1000..1050)).await.unwrap(), [0; 50]);
+            }
+        });
+    }
+}

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use umbel_core::disk::MemoryDisk;
 use umbel_core::engine::{Answer, Engine, Handle, Loader, NewFilter, Settings, is_dump};
+use umbel_core::log::MemoryLog;
 use umbel_core::random::{Random, SeededRandom};
 use umbel_core::{Error, Result};
 use umbel_filter::{Family, Filter, Fingerprint, Layout, Limits, Spec};
 
-use crate::world::{absent, everywhere, keys, open, open_with, reopened, run, settings};
+use crate::slow::SlowLog;
+use crate::world::{PARTITIONS, absent, everywhere, keys, open, open_with, reopened, run, settings};
 
 fn specs() -> Vec<Spec> {
     let chain = Layout::RedisBloom { expansion: Some(2) };
@@ -292,5 +294,42 @@ fn a_filter_is_projected_into_any_layout_of_its_family() {
         let imported = engine.import(NewFilter::new("imported", spec), filter).await.unwrap();
         assert_eq!(engine.project(&imported, spec).await.unwrap().digest(), digest);
         assert!(engine.project(&imported, Spec::bloom(40_000, 0.01)).await.is_err());
+    });
+}
+
+/// Filters that are made at the same time do not all count on the same room.
+#[test]
+fn concurrent_creations_and_imports_stay_within_the_memory() {
+    let settings = || Settings { memory_bytes: 4 << 20, ..settings() };
+    let open = async || {
+        let log = Arc::new(SlowLog::new(Arc::new(MemoryLog::new(PARTITIONS))));
+        let blobs = Arc::new(object_store::memory::InMemory::new());
+        Engine::builder(settings()).with_log(log).with_blobs(blobs).open().await.unwrap()
+    };
+    // About three MiB each.
+    let spec = Spec::bloom(2_500_000, 0.01);
+    run(async {
+        let engine = open().await;
+        for sharded in [false, true] {
+            let made = (0..3).map(|number| {
+                let name = format!("{sharded} {number}");
+                engine.create(if sharded { everywhere(&name, spec) } else { NewFilter::new(name, spec) })
+            });
+            let made = futures_util::future::join_all(made).await;
+            assert!(made.iter().any(Result::is_ok), "{made:?}");
+            assert!(engine.budget().peak() <= engine.budget().limit(), "{} bytes", engine.budget().peak());
+        }
+    });
+    run(async {
+        let engine = open().await;
+        let imported = (0..3).map(|number| {
+            let array = Filter::new(&spec, &Limits::default()).unwrap();
+            engine.import(NewFilter::new(format!("i {number}"), spec), array)
+        });
+        let imported = futures_util::future::join_all(imported).await;
+        assert!(imported.iter().any(Result::is_ok), "{imported:?}");
+        assert!(engine.budget().used() <= engine.budget().limit(), "{} bytes", engine.budget().used());
+        // While one is filled, its first array and the one that it takes are both there for a moment.
+        assert!(engine.budget().peak() <= 2 * engine.budget().limit(), "{} bytes", engine.budget().peak());
     });
 }
