@@ -205,7 +205,13 @@ impl State {
         if position <= self.applied {
             return Ok(Outcome::Passed);
         }
+        let is_lost = matches!(work, Work::Add(_) | Work::Remove(_)) && !self.filters.contains_key(&filter);
         let outcome = match self.sessions.known(request) {
+            // It changed nothing, so it is not remembered: the same request may go to the filter that took the place of this one.
+            Known::New if is_lost => {
+                self.applied = position;
+                return self.perform(filter, work, archived);
+            }
             Known::New => self.perform(filter, work, archived)?,
             Known::Answered(outcome) => outcome,
             Known::Old => Outcome::Refused(format!(

@@ -303,3 +303,25 @@ proptest! {
         prop_assert!(state.shard(NEXT).unwrap().projection().unwrap().contains(key(200)));
     }
 }
+
+/// A filter takes the place of another at one place in the log; whoever wrote to the old one behind it writes to the new one, as the same
+/// request.
+#[test]
+fn a_request_for_a_filter_that_is_gone_may_go_to_another() {
+    let request = Request { session: 9, sequence: 4 };
+    for operation in [Operation::Add(vec![key(1)]), Operation::Remove(vec![key(1)])] {
+        let is_add = matches!(operation, Operation::Add(_));
+        let mut state = folded(&records(vec![(BLOOM, Request::default(), Operation::Drop)]));
+        let mut fold = |number, filter, operation| {
+            let entry = entry(filter, request, operation);
+            state.apply(Position::from_number(number), &entry, &Archived::none()).unwrap()
+        };
+        assert!(matches!(fold(100, BLOOM, operation.clone()), Outcome::Refused(_)));
+        let told = fold(110, COUNTING, operation.clone());
+        let expected = if is_add { Outcome::Added(vec![true]) } else { Outcome::Removed(vec![false]) };
+        assert_eq!(told, expected);
+        // From then on it is known, wherever it comes.
+        assert_eq!(fold(120, COUNTING, operation.clone()), expected);
+        assert_eq!(fold(130, BLOOM, operation), expected);
+    }
+}
