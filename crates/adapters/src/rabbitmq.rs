@@ -13,11 +13,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use lapin::message::Delivery;
 use lapin::options::QueueDeclareOptions;
 use lapin::tcp::{OwnedIdentity, OwnedTLSConfig};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
-use lapin::{Connection, ConnectionProperties, DefaultConnectionBuilder, ErrorKind};
+use lapin::{Connection, ConnectionProperties, Consumer, DefaultConnectionBuilder, ErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use umbel_core::limits::ENTRY_BYTES_MAX;
@@ -27,7 +28,7 @@ use umbel_core::{Error, Position, Result};
 use crate::access::{Access, Convention, Tls};
 use crate::pack::{self, Sent, pack, unpack};
 use crate::{About, Durability, Opened, Url};
-use follower::{Follower, From, Kind, Place, consume, failed, place_of};
+use follower::{Follower, From, Kind, Place, consume, failed, place_of, seen_by, tail_by};
 
 const PARTITIONS: u32 = 16;
 /// What AMQP calls it: PRECONDITION_FAILED, NOT_IMPLEMENTED, INTERNAL_ERROR.
@@ -35,10 +36,14 @@ const NO_STREAMS: [u16; 3] = [406, 540, 541];
 /// How long a system takes to write what RabbitMQ leaves to it.
 const WRITEBACK: Duration = Duration::from_secs(30);
 
+/// Marks in a row after which they are leapt over, and messages that need no leap.
+const LEAP: u64 = 2048;
+
 /// A log of stream queues.
 ///
 /// A batch is one message as far as it fits; one that does not may have entries of others between its messages. What others append
-/// is seen when the follower has read it; `bounds` puts a mark into the stream and waits for it, and so sees all that was there.
+/// is seen when the follower has read it. Nobody says where a stream ends: whoever has to know it puts a mark there and waits for it,
+/// and so sees all that was there before. `bounds` does, and `read` before it says that there is nothing more.
 ///
 /// AMQP cannot cut the beginning off a stream: `trim` keeps everything. What a retention of RabbitMQ's own takes away is seen, and an
 /// engine that needed it says so.
@@ -54,8 +59,11 @@ struct RabbitLog {
 /// A connection and what depends on it. All of it is given up together when a part fails.
 struct Session {
     connection: Connection,
-    followers: Mutex<HashMap<String, Arc<Follower>>>,
+    followers: Mutex<HashMap<String, Following>>,
 }
+
+/// The follower of a queue, when there is one; whoever makes it keeps only those waiting who want the same.
+type Following = Arc<Mutex<Option<Arc<Follower>>>>;
 
 impl fmt::Debug for RabbitLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,10 +169,11 @@ impl RabbitLog {
         }
     }
 
-    /// The follower of a queue, which is made if it is not there.
+    /// The follower of a queue, which is made if it is not there. That may take long, and others need not wait for it.
     async fn follower(&self, session: &Session, queue: &str) -> Result<Arc<Follower>> {
-        let mut followers = session.followers.lock().await;
-        if let Some(follower) = followers.get(queue).filter(|follower| follower.is_alive()) {
+        let place = Arc::clone(session.followers.lock().await.entry(queue.to_owned()).or_default());
+        let mut place = place.lock().await;
+        if let Some(follower) = place.as_ref().filter(|follower| follower.is_alive()) {
             return Ok(Arc::clone(follower));
         }
         let declare = async {
@@ -180,11 +189,8 @@ impl RabbitLog {
             Ok(Err(error)) => return Err(not_made(queue, &error)),
             Err(_) => return Err(Error::Retry(format!("{doing}: RabbitMQ did not answer in time"))),
         }
-        let follower = timeout(self.timeout, Follower::start(&session.connection, queue)).await;
-        let follower =
-            follower.map_err(|_| Error::Retry(format!("cannot follow {queue}: no answer in time")))??;
-        followers.insert(queue.to_owned(), Arc::clone(&follower));
-        Ok(follower)
+        let follower = Follower::start(&session.connection, queue, self.timeout).await?;
+        Ok(Arc::clone(place.insert(follower)))
     }
 
     /// Does something with a queue; if it fails, begins with a new connection next time.
@@ -195,10 +201,7 @@ impl RabbitLog {
     ) -> Result<T> {
         let session = self.session().await?;
         let outcome = match self.follower(&session, queue).await {
-            Ok(follower) => match timeout(self.timeout, work(&session, &follower)).await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(Error::Retry(format!("{queue}: RabbitMQ did not answer in time"))),
-            },
+            Ok(follower) => work(&session, &follower).await,
             Err(error) => Err(error),
         };
         if matches!(outcome, Err(Error::Retry(_))) {
@@ -212,54 +215,72 @@ impl RabbitLog {
 
     async fn append_queue(&self, queue: &str, entries: Vec<Bytes>, read: Position) -> Result<Appended> {
         self.with(queue, async |_, follower| {
-            let mut sent = Vec::new();
-            for message in pack(&entries, ENTRY_BYTES_MAX) {
-                let kind = if message.is_many { Kind::Many } else { Kind::One };
-                sent.push((message.count, follower.publish(kind, &message.payload).await?));
-            }
-            let mut messages = Vec::with_capacity(sent.len());
-            for (count, published) in sent {
-                let Place { number, before } = published.place().await?;
-                messages.push(Sent { number, count, before });
-            }
-            Ok(pack::appended(&messages, read))
+            let append = async {
+                let mut sent = Vec::new();
+                for message in pack(&entries, ENTRY_BYTES_MAX) {
+                    let kind = if message.is_many { Kind::Many } else { Kind::One };
+                    sent.push((message.count, follower.publish(kind, &message.payload).await?));
+                }
+                let mut messages = Vec::with_capacity(sent.len());
+                for (count, published) in sent {
+                    let Place { number, before } = published.place().await?;
+                    messages.push(Sent { number, count, before });
+                }
+                Ok(pack::appended(&messages, read))
+            };
+            in_time(self.timeout, queue, append).await
         })
         .await
     }
 
     async fn read_queue(&self, queue: &str, after: Position, bytes_max: usize) -> Result<Vec<Record>> {
         self.with(queue, async |session, follower| {
+            let first = pack::whole_message(after);
+            if first >= follower.tail() {
+                // So it seems; what others appended may not have come here yet.
+                in_time(self.timeout, queue, follower.mark()).await?;
+            }
             let tail = follower.tail();
             if after > pack::behind(tail.max(follower.last())) {
                 let tail = pack::behind(tail);
                 return Err(Error::Invalid(format!("position {after} is behind the end of the log, {tail}")));
             }
             let mut records: Vec<Record> = Vec::new();
-            let first = pack::whole_message(after);
             if first >= tail {
                 return Ok(records);
             }
-            let (channel, mut consumer) = consume(&session.connection, queue, From::Offset(first)).await?;
+            let reading = |from| in_time(self.timeout, queue, consume(&session.connection, queue, from));
+            let (mut channel, mut consumer) = reading(From::Offset(first)).await?;
             let mut bytes = 0;
             let mut next = first + 1;
+            let mut marks = 0;
             while next <= tail {
-                let Some(delivery) = consumer.next().await else { break };
-                let delivery = delivery.map_err(|error| failed("cannot read the log", &error))?;
+                // However many marks there are before the next entry: it is waited for as long as something comes.
+                let Some(delivery) = in_time(self.timeout, queue, taken(&mut consumer)).await? else {
+                    if records.is_empty() {
+                        return Err(Error::Retry("cannot read the log: it was cut off".into()));
+                    }
+                    break;
+                };
                 let place = place_of(&delivery)?;
-                delivery
-                    .ack(Default::default())
-                    .await
-                    .map_err(|error| failed("cannot read the log", &error))?;
                 // A stream is read by chunks, which may begin before what was asked for.
                 if place < next {
                     continue;
                 }
-                if place > next {
+                let kind = Kind::of(&delivery)?;
+                // What a retention took away may have been marks, and nothing else.
+                if place > next && tail_by(&delivery, place).is_none_or(|known| known >= next) {
                     return Err(Error::Trimmed { oldest: pack::behind(place - 1) });
                 }
-                next += 1;
-                let kind = Kind::of(&delivery)?;
+                next = place + 1;
                 if kind == Kind::Mark {
+                    marks += 1;
+                    // Where nothing was added for long, there are more of them than anybody wants to read.
+                    if marks == LEAP && records.is_empty() && tail - place > LEAP {
+                        let past = self.past_marks(session, queue, first, place, tail).await?;
+                        (channel, consumer) = reading(From::Offset(past)).await?;
+                        next = past + 1;
+                    }
                     continue;
                 }
                 let found = unpack(kind == Kind::Many, &delivery.data.into())?;
@@ -276,11 +297,68 @@ impl RabbitLog {
                 }
             }
             // What is left of it is not waited for.
-            let _ = channel.close(200, "done".into()).await;
+            let _ = timeout(self.timeout, channel.close(200, "done".into())).await;
             Ok(records)
         })
         .await
     }
+}
+
+impl RabbitLog {
+    /// A message behind `from` up to which there are no entries after the message `first`, near the next that has some. That is `tail` or
+    /// one before it. Every mark says what its writer had seen, so the stream is halved until it is short.
+    async fn past_marks(
+        &self,
+        session: &Session,
+        queue: &str,
+        first: u64,
+        from: u64,
+        tail: u64,
+    ) -> Result<u64> {
+        let (mut without, mut with) = (from, tail);
+        while with - without > LEAP {
+            let middle = without + (with - without) / 2;
+            let reading = consume(&session.connection, queue, From::Offset(middle));
+            let (_channel, mut consumer) = in_time(self.timeout, queue, reading).await?;
+            let before = (without, with);
+            for _ in 0..LEAP {
+                let Some(delivery) = in_time(self.timeout, queue, taken(&mut consumer)).await? else { break };
+                let place = place_of(&delivery)?;
+                if place <= middle {
+                    continue;
+                }
+                match seen_by(&delivery) {
+                    _ if Kind::of(&delivery)? != Kind::Mark => with = with.min(place),
+                    Some((newest, _)) if newest > first => with = with.min(newest),
+                    Some((_, upto)) => without = without.max(upto),
+                    None => continue,
+                }
+                break;
+            }
+            if (without, with) == before {
+                break;
+            }
+        }
+        Ok(without)
+    }
+}
+
+/// What something comes to that RabbitMQ has to answer, if it does in time.
+async fn in_time<T>(limit: Duration, queue: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match timeout(limit, work).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Error::Retry(format!("{queue}: RabbitMQ did not answer in time"))),
+    }
+}
+
+/// The next message of a stream, which may send more for it.
+async fn taken(consumer: &mut Consumer) -> Result<Option<Delivery>> {
+    let taken = async {
+        let Some(delivery) = consumer.next().await.transpose()? else { return Ok(None) };
+        delivery.ack(Default::default()).await?;
+        Ok(Some(delivery))
+    };
+    taken.await.map_err(|error| failed("cannot read the log", &error))
 }
 
 /// Why there is no stream. A server that does not know what one is refuses its arguments.
@@ -322,16 +400,19 @@ impl Log for RabbitLog {
     async fn bounds(&self, partition: u32) -> Result<Bounds> {
         let queue = self.queue(partition)?;
         self.with(&queue, async |session, follower| {
-            // With it the stream has a message at least.
-            follower.mark().await?;
-            let (channel, mut consumer) = consume(&session.connection, &queue, From::First).await?;
-            let first = match consumer.next().await {
-                Some(Ok(first)) => place_of(&first)?,
-                Some(Err(error)) => return Err(failed("cannot read the bounds", &error)),
-                None => return Err(Error::Retry("cannot read the bounds: the connection was lost".into())),
+            let oldest = async {
+                // With it the stream has a message at least.
+                follower.mark().await?;
+                let (channel, mut consumer) = consume(&session.connection, &queue, From::First).await?;
+                match consumer.next().await {
+                    Some(Ok(first)) => Ok((channel, place_of(&first)?)),
+                    Some(Err(error)) => Err(failed("cannot read the bounds", &error)),
+                    None => Err(Error::Retry("cannot read the bounds: the connection was lost".into())),
+                }
             };
+            let (channel, first) = in_time(self.timeout, &queue, oldest).await?;
             // What is left of it is not waited for.
-            let _ = channel.close(200, "done".into()).await;
+            let _ = timeout(self.timeout, channel.close(200, "done".into())).await;
             let tail = pack::behind(follower.tail());
             Ok(Bounds { oldest: pack::behind(first - 1).min(tail), tail })
         })

@@ -151,6 +151,8 @@ async fn contract(service: &Service) {
             (1, appended.positions[0], &b"elsewhere"[..])
         );
     });
+    suite::reads_reach_the_end(&*log, &*again, 0).await;
+    passed(service, "log", "reads reach the end", "100 of 100 entries of another one are there at once");
     passed(service, "log", "other runtimes", "appended and read under one without timers and sockets");
     for case in suite::CASES {
         passed(service, "log", case, format!("contract, all in {:.1} s", begin.elapsed().as_secs_f64()));
@@ -423,6 +425,125 @@ async fn rabbitmq_retention_is_seen() {
     assert_eq!(again.bounds(0).await.unwrap(), bounds);
     let row = format!("{} of {BATCHES} entries are left, and the rest is said to be trimmed", rest.len());
     passed(&service, "log", "retention by policy", row);
+}
+
+/// Enough to be read for seconds.
+#[cfg(feature = "rabbitmq")]
+const MARKS: i64 = 100_000;
+
+/// Another client of RabbitMQ, which does to streams what ours never would.
+#[cfg(feature = "rabbitmq")]
+async fn stranger(service: &Service) -> lapin::Channel {
+    let uri = format!("amqp://{}{}/%2f", service.login(), service.address());
+    let builder = lapin::DefaultConnectionBuilder::new().unwrap().with_uri(uri.parse().unwrap());
+    builder.connect().await.unwrap().create_channel().await.unwrap()
+}
+
+/// Puts marks into a stream, as they are left where nothing is added for long: behind a message with entries, of which they tell, or such
+/// that say nothing, as of those who begin to read it.
+#[cfg(feature = "rabbitmq")]
+async fn put_marks(channel: &lapin::Channel, queue: &str, behind: Option<Position>) {
+    use lapin::types::AMQPValue::LongLongInt;
+    channel.confirm_select(Default::default()).await.unwrap();
+    let mut last = None;
+    for upto in 0..MARKS {
+        let mut properties = lapin::BasicProperties::default().with_type("mark".into());
+        if let Some(behind) = behind {
+            let message = (behind.number() >> 32) as i64;
+            let mut headers = lapin::types::FieldTable::default();
+            headers.insert("tail".into(), LongLongInt(message));
+            headers.insert("upto".into(), LongLongInt(message + upto));
+            properties = properties.with_headers(headers);
+        }
+        let sent = channel.basic_publish("".into(), queue.into(), Default::default(), b"mark", properties);
+        last = Some(sent.await.unwrap());
+    }
+    assert!(matches!(last.unwrap().await.unwrap(), lapin::Confirmation::Ack(None)));
+}
+
+/// Connections that this process has to a server.
+#[cfg(feature = "rabbitmq")]
+fn connections_to(service: &Service) -> usize {
+    let port: u16 = service.address().rsplit_once(':').unwrap().1.parse().unwrap();
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let ours: Vec<_> = links.filter_map(|link| std::fs::read_link(link.path()).ok()).collect();
+    let all = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let is_one = |line: &&str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let socket = std::path::PathBuf::from(format!("socket:[{}]", fields[9]));
+        fields[2].ends_with(&format!(":{port:04X}")) && fields[3] == "01" && ours.contains(&socket)
+    };
+    all.lines().skip(1).filter(is_one).count()
+}
+
+/// A stream that goes away while it is read is no log that ends there; and the connection goes with what was done over it.
+#[cfg(feature = "rabbitmq")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn rabbitmq_streams_that_are_cut_off_have_not_ended() {
+    let Some(service) = service("rabbitmq") else { return };
+    let name = fresh("cancel");
+    // The follower has to come past all marks before an append is answered.
+    let log = open(&service, &service.address(), &name, "&timeout_ms=60000").await;
+    log.append(1, vec![Bytes::from_static(b"another partition")]).await.unwrap();
+    log.bounds(0).await.unwrap();
+    let (stranger, queue) = (stranger(&service).await, format!("{name}.0"));
+    put_marks(&stranger, &queue, None).await;
+    log.append(0, vec![Bytes::from_static(b"behind them")]).await.unwrap();
+    let before = connections_to(&service);
+    let reading = tokio::spawn({
+        let log = Arc::clone(&log);
+        async move { log.read(0, Position::START, 1 << 16).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!reading.is_finished(), "it came to its end before it was cut off");
+    stranger.queue_delete(queue.as_str().into(), Default::default()).await.unwrap();
+    let outcome = reading.await.unwrap();
+    assert!(matches!(outcome, Err(Error::Retry(_))), "{outcome:?}");
+    // It goes on over another connection, and the old one is not kept.
+    let read = suite::read_all(&*log, 1, Position::START).await;
+    assert_eq!(read.len(), 1);
+    let end = Instant::now() + Duration::from_secs(5);
+    while connections_to(&service) > before {
+        assert!(Instant::now() < end, "{} connections, {before} before", connections_to(&service));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    passed(&service, "log", "a stream that goes", "said to be cut off; the connection went with it");
+}
+
+/// A stream whose last messages do not say where its entries end is read as a whole, however long that takes, and is open then. Marks that
+/// do are leapt over.
+#[cfg(feature = "rabbitmq")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn rabbitmq_streams_open_however_long_they_are() {
+    let Some(service) = service("rabbitmq") else { return };
+    let name = fresh("long");
+    let log = open(&service, &service.address(), &name, "").await;
+    let appended = log.append(0, vec![Bytes::from_static(b"before them")]).await.unwrap();
+    put_marks(&stranger(&service).await, &format!("{name}.0"), None).await;
+    let log = open(&service, &service.address(), &name, "&timeout_ms=1000").await;
+    let begin = Instant::now();
+    let bounds = log.bounds(0).await.unwrap();
+    let took = begin.elapsed();
+    assert_eq!(bounds.tail, appended.positions[0]);
+    assert!(took > Duration::from_secs(1), "it was read in {took:?}, within one answer's time");
+
+    // Where they tell what was before them, nobody has to read them all.
+    let log = open(&service, &service.address(), &name, "&timeout_ms=60000").await;
+    let first = log.append(1, vec![Bytes::from_static(b"before them")]).await.unwrap().positions[0];
+    put_marks(&stranger(&service).await, &format!("{name}.1"), Some(first)).await;
+    let texts = ["behind them", "and the next"];
+    for text in texts {
+        log.append(1, vec![Bytes::from_static(text.as_bytes())]).await.unwrap();
+    }
+    let begin = Instant::now();
+    let read = log.read(1, first, 1 << 16).await.unwrap();
+    let leapt = begin.elapsed();
+    assert!(read.iter().map(|record| &*record.entry).eq(texts.map(str::as_bytes)), "{read:?}");
+    assert!(leapt < took / 2, "{leapt:?} for marks that tell, {took:?} for others");
+    let row = format!("{MARKS} marks were read in {took:.1?}, and leapt over in {leapt:.1?}");
+    passed(&service, "log", "a long stream", row);
 }
 
 /// The broker of a topic that was just made leads its partitions one after another. Whoever asks for them at once is not sent away, as a

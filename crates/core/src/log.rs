@@ -30,6 +30,8 @@ use crate::{Error, Position, Result};
 ///   crash.
 /// - `read` after a position gives the entries behind it, without a gap, or [`Error::Trimmed`] if some of
 ///   them are gone. It never gives bytes that differ from what was appended.
+/// - A `read` that gives nothing says that nothing was there when it was asked, whoever had appended it: all that an append
+///   was acknowledged for before is found by reading until nothing comes.
 /// - `trim` may keep more than asked.
 #[async_trait]
 pub trait Log: Debug + Send + Sync + 'static {

@@ -56,7 +56,9 @@ fn segments(disk: &MemoryDisk) -> Vec<PathBuf> {
 
 #[test]
 fn every_log_keeps_the_contract() {
-    block_on(suite::all(&MemoryLog::new(2)));
+    let memory = MemoryLog::new(2);
+    block_on(suite::all(&memory));
+    block_on(suite::reads_reach_the_end(&memory, &memory, 0));
     for durability in [Durability::Always, Durability::default(), Durability::Os] {
         block_on(suite::all(&open(&MemoryDisk::default(), durability).unwrap()));
         let folder = std::env::temp_dir().join(format!("umbel-log-{}", std::process::id()));

@@ -1,8 +1,10 @@
 //! Reads a stream as it grows, and tells where messages came to stand.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use lapin::message::Delivery;
@@ -10,6 +12,8 @@ use lapin::options::{BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, 
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer, PublisherConfirm};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use umbel_core::{Error, Result};
 
 /// Messages that are sent ahead of what was acknowledged.
@@ -62,6 +66,17 @@ pub(super) fn place_of(delivery: &Delivery) -> Result<u64> {
     offset.map(|offset| offset + 1).ok_or_else(|| Error::Corrupt("a message without its offset".into()))
 }
 
+/// What the writer of a mark had seen: the newest message with entries, of all up to another one.
+pub(super) fn seen_by(mark: &Delivery) -> Option<(u64, u64)> {
+    Some((header(mark, TAIL)?, header(mark, UPTO)?))
+}
+
+/// What a mark says of the newest message with entries before it, if it is a mark and knows it. If something came between, whoever set
+/// the mark had not seen it.
+pub(super) fn tail_by(mark: &Delivery, number: u64) -> Option<u64> {
+    seen_by(mark).filter(|(_, upto)| *upto == number - 1).map(|(newest, _)| newest)
+}
+
 /// Where reading begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum From {
@@ -102,6 +117,14 @@ pub(super) struct Follower {
     prefix: String,
     count: AtomicU64,
     seen: Arc<Seen>,
+    following: AbortHandle,
+}
+
+/// Its channel would keep the connection open, of which nobody knows any more.
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.following.abort();
+    }
 }
 
 #[derive(Default)]
@@ -142,8 +165,7 @@ impl Seen {
         let before = state.tail;
         let tail = match kind {
             Kind::One | Kind::Many => Some(number),
-            // If something came between, whoever set the mark had not seen it.
-            Kind::Mark => header(delivery, TAIL).filter(|_| header(delivery, UPTO) == Some(number - 1)),
+            Kind::Mark => tail_by(delivery, number),
         };
         state.tail = state.tail.max(tail);
         let id = delivery.properties.message_id().as_ref().map(ShortString::as_str);
@@ -180,18 +202,30 @@ impl Published {
 }
 
 impl Follower {
-    /// Begins to follow, and finds out where the stream ends.
-    pub(super) async fn start(connection: &Connection, queue: &str) -> Result<Arc<Self>> {
-        let follower = Self::begin(connection, queue, From::Last).await?;
-        follower.mark().await?;
+    /// Begins to follow, and finds out where the stream ends. That takes as long as it takes, but not if nothing comes for so long.
+    pub(super) async fn start(connection: &Connection, queue: &str, patience: Duration) -> Result<Arc<Self>> {
+        let follower = Self::begin_marked(connection, queue, From::Last, patience).await?;
         if follower.seen.lock().tail.is_some() {
             return Ok(follower);
         }
         // What came last says nothing: all of it is read. The next one finds a mark that knows.
-        let follower = Self::begin(connection, queue, From::Offset(0)).await?;
-        follower.mark().await?;
+        let follower = Self::begin_marked(connection, queue, From::Offset(0), patience).await?;
         follower.seen.lock().tail.get_or_insert(0);
-        follower.mark().await?;
+        follower.mark_in(patience).await?;
+        Ok(follower)
+    }
+
+    /// Follows from a place on, and has seen all up to a mark of its own.
+    async fn begin_marked(
+        connection: &Connection,
+        queue: &str,
+        from: From,
+        patience: Duration,
+    ) -> Result<Arc<Self>> {
+        let begun = timeout(patience, Self::begin(connection, queue, from)).await;
+        let follower =
+            begun.map_err(|_| Error::Retry(format!("cannot follow {queue}: no answer in time")))??;
+        follower.mark_in(patience).await?;
         Ok(follower)
     }
 
@@ -205,7 +239,7 @@ impl Follower {
         let channel = opened.await.map_err(|error| failed("cannot append", &error))?;
         let seen = Arc::new(Seen::default());
         let watched = Arc::downgrade(&seen);
-        tokio::spawn(async move {
+        let following = tokio::spawn(async move {
             while let Some(Ok(delivery)) = consumer.next().await {
                 let Some(seen) = watched.upgrade() else { break };
                 if seen.see(&delivery).is_err() || delivery.ack(Default::default()).await.is_err() {
@@ -219,7 +253,8 @@ impl Follower {
             let _ = reading.close(200, "done".into()).await;
         });
         let prefix = format!("{:032x}", fresh());
-        Ok(Arc::new(Self { channel, queue: queue.to_owned(), prefix, count: AtomicU64::new(0), seen }))
+        let (queue, following) = (queue.to_owned(), following.abort_handle());
+        Ok(Arc::new(Self { channel, queue, prefix, count: AtomicU64::new(0), seen, following }))
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -266,6 +301,19 @@ impl Follower {
     /// Waits until all that is in the stream now was seen.
     pub(super) async fn mark(&self) -> Result<()> {
         self.publish(Kind::Mark, b"mark").await?.place().await.map(drop)
+    }
+
+    /// The same, however much there is to be seen, unless nothing comes for so long.
+    async fn mark_in(&self, patience: Duration) -> Result<()> {
+        let mut mark = pin!(self.mark());
+        let mut seen = self.last();
+        loop {
+            match timeout(patience, &mut mark).await {
+                Ok(outcome) => return outcome,
+                Err(_) if self.last() > seen => seen = self.last(),
+                Err(_) => return Err(Error::Retry(format!("cannot follow {}: nothing comes", self.queue))),
+            }
+        }
     }
 }
 

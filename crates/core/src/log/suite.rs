@@ -78,6 +78,23 @@ pub async fn appends_are_read_in_order(log: &dyn Log, partition: u32) {
     assert!(log.append(partition, Vec::new()).await.expect("nothing to append").positions.is_empty());
 }
 
+/// What was acknowledged to one is there for another who has the same log open, at once and without a look at its bounds: "nothing more"
+/// is true. It is apart from [`all`], because it needs both.
+///
+/// # Panics
+/// When the log breaks its contract.
+pub async fn reads_reach_the_end(one: &dyn Log, other: &dyn Log, partition: u32) {
+    let mut after = bounds(other, partition).await.tail;
+    for number in 0..100 {
+        let entry = Bytes::from(format!("number {number}"));
+        let appended = one.append(partition, vec![entry.clone()]).await.expect("append");
+        let read = other.read(partition, after, 1 << 16).await.expect("read");
+        let found: Vec<_> = read.into_iter().map(|record| (record.position, record.entry)).collect();
+        assert_eq!(found, [(appended.positions[0], entry)], "number {number} was acknowledged");
+        after = appended.positions[0];
+    }
+}
+
 /// A partition shows nothing of its neighbours.
 ///
 /// # Panics
