@@ -57,7 +57,8 @@ pub(crate) async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
         .with_keep_alive(PING, PING)
         .with_keep_alive_while_idle(true);
     if let Some((user, password)) = access.credentials {
-        options = options.with_user(user, password);
+        // Tokens end with the server that gave them, and after minutes without a call.
+        options = options.with_user(user, password).with_auto_token_refresh(true);
     }
     let scheme = if access.tls.is_some() { "https" } else { "http" };
     if let Some(files) = access.tls {

@@ -435,8 +435,9 @@ impl Registry for ZookeeperRegistry {
         let Some(client) = self.lease(lease) else { return Ok(false) };
         let begin = Instant::now();
         let alive = async {
-            match client.check_stat(&self.guard).await {
-                Ok(_) => Ok(true),
+            // A server answers reads by itself, also while it is cut off from the one that leads, by which sessions end.
+            match client.sync(&self.guard).await {
+                Ok(()) => Ok(true),
                 Err(error) if is_over(&error) => Ok(false),
                 Err(error) => Err(error),
             }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use common::own;
 use common::proxy::Proxy;
 use common::{Service, elsewhere, fresh, passed, service};
 use umbel_adapters::{Url, open_registry};
@@ -321,10 +322,116 @@ registries!(etcd, redis, zookeeper);
 
 /// Moves the end of a lease, as a clock of the server that is set the other way leaves it.
 fn move_end(service: &Service, prefix: &str, lease: Lease, millis: i64) {
-    let line = format!("ZINCRBY {{{prefix}:registry}}:ends {millis} {}\r\n", lease.0);
+    tell_redis(service, &format!("ZINCRBY {{{prefix}:registry}}:ends {millis} {}", lease.0));
+}
+
+fn tell_redis(service: &Service, command: &str) {
+    let line = format!("{command}\r\n");
     let mut socket = TcpStream::connect(service.address()).unwrap();
     socket.write_all(line.as_bytes()).unwrap();
     assert_eq!(socket.read(&mut [0]).unwrap(), 1);
+}
+
+/// Redis forgets what it had, as one without a disk does when it starts again. Who had a lease then does not keep alive what another one got.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn redis_leases_have_numbers_that_never_come_again() {
+    let Some(service) = service("redis") else { return };
+    let prefix = fresh("forgets");
+    let (one, other) = (open(&service, &prefix).await, open(&service, &prefix).await);
+    let lost = one.grant(Duration::from_secs(5)).await.unwrap();
+    let keys = ["ends", "times", "lease", "revision", "values", "versions", "names", "owners"];
+    let keys = keys.map(|key| format!("{{{prefix}:registry}}:{key}"));
+    tell_redis(&service, &format!("DEL {}", keys.join(" ")));
+    let lease = other.grant(Duration::from_secs(5)).await.unwrap();
+    assert!(lease.0 > lost.0, "{lease:?} after {lost:?}");
+    assert!(!one.keep_alive(lost).await.unwrap(), "it keeps the lease of another one alive");
+    assert!(other.keep_alive(lease).await.unwrap());
+    passed(&service, "registry", "forgotten leases", "are not those that are granted after them");
+}
+
+/// etcd gives a token for a password, and forgets it when it is started again, if so much was changed since that its log does not have it any
+/// more. It is asked for another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn etcd_is_told_the_password_again() {
+    let Some(service) = service("etcd") else { return };
+    let script = "exec etcd --name t1 --data-dir {folder}/data --snapshot-count 10 \
+         --listen-client-urls http://127.0.0.1:{port} --advertise-client-urls http://127.0.0.1:{port} \
+         --listen-peer-urls http://127.0.0.1:{port1} --initial-advertise-peer-urls http://127.0.0.1:{port1} \
+         --initial-cluster t1=http://127.0.0.1:{port1}";
+    let mut server = own::start(script, &[]);
+    let address = format!("127.0.0.1:{}", server.port);
+    for words in ["user add root:hunter2", "user grant-role root root", "auth enable"] {
+        let mut control = std::process::Command::new("etcdctl");
+        control.env("ETCDCTL_API", "3").args(["--endpoints", &address]).args(words.split(' '));
+        let output = control.output().unwrap();
+        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let registry = open_at(&service, &format!("root:hunter2@{address}"), "guarded").await;
+    let lease = registry.grant(Duration::from_secs(600)).await.unwrap();
+    for number in 0..50 {
+        let name = format!("name/{number}");
+        registry.put(&name, bytes("kept"), Expected::Absent, Some(lease)).await.unwrap();
+    }
+    tokio::task::block_in_place(|| server.restart());
+    assert_eq!(at_last(async || registry.list("name/").await).await.entries.len(), 50);
+    assert!(at_last(async || registry.keep_alive(lease).await).await);
+    passed(&service, "registry", "password after a restart", "given again by itself");
+}
+
+/// A server of an ensemble that does not hear its leader goes on to answer reads for a while. Sessions end by the leader, so a lease is not
+/// said to be alive then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn zookeeper_leases_are_kept_alive_by_its_leader() {
+    let Some(service) = service("zookeeper") else { return };
+    let settings = |number: u32, port: &str| {
+        format!(
+            "tickTime=500\ninitLimit=20\nsyncLimit=40\ndataDir={{folder}}/data/{number}\nclientPort={port}\n\
+             clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
+             server.1=127.0.0.1:{{port3}}:{{port4}}\nserver.2=127.0.0.1:{{port5}}:{{port6}}\n\
+             server.3=127.0.0.1:{{port7}}:{{port8}}\n"
+        )
+    };
+    let files = [settings(1, "{port}"), settings(2, "{port1}"), settings(3, "{port2}")];
+    let script = "for number in 1 2 3; do mkdir -p $number; echo $number > $number/myid\n\
+        java -Xmx128m -cp '/etc/zookeeper/conf:/usr/share/java/*' \
+        org.apache.zookeeper.server.quorum.QuorumPeerMain {folder}/$number.cfg & echo $! > {folder}/$number.pid\n\
+        done; wait";
+    let server = own::start(script, &[("1.cfg", &files[0]), ("2.cfg", &files[1]), ("3.cfg", &files[2])]);
+    let role = |number: u16| {
+        let mut said = String::new();
+        let mut socket = TcpStream::connect(("127.0.0.1", server.port + number - 1)).ok()?;
+        socket.write_all(b"srvr").ok()?;
+        socket.read_to_string(&mut said).ok()?;
+        said.lines().find_map(|line| line.strip_prefix("Mode: ").map(str::to_owned))
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    let roles = loop {
+        let roles: Vec<_> = (1..=3).filter_map(role).collect();
+        if roles.len() == 3 && roles.iter().any(|role| role == "leader") {
+            break roles;
+        }
+        assert!(Instant::now() < end, "they do not find each other: {roles:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    let find = |wanted: &str| roles.iter().position(|role| role == wanted).unwrap() as u16;
+    let (leader, follower) = (find("leader") + 1, find("follower"));
+    let registry = open_at(&service, &format!("127.0.0.1:{}", server.port + follower), "ensemble").await;
+    let lease = at_last(async || registry.grant(Duration::from_secs(8)).await).await;
+    assert!(at_last(async || registry.keep_alive(lease).await).await);
+    let pid = std::fs::read_to_string(server.file(&format!("{leader}.pid"))).unwrap();
+    let signal =
+        |signal: &str| std::process::Command::new("kill").args([signal, pid.trim()]).status().unwrap();
+    assert!(signal("-STOP").success());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let outcome = registry.keep_alive(lease).await;
+    assert!(signal("-CONT").success());
+    assert!(matches!(outcome, Err(Error::Retry(_))), "without the leader it is {outcome:?}");
+    // When it is back, one of both is true, and the registry says which.
+    at_last(async || registry.keep_alive(lease).await).await;
+    passed(&service, "registry", "a leader that is silent", "a lease is not said to be alive");
 }
 
 /// A lease that was granted before the server's clock went back ends when its time is over, and not when the clock is where it was. After

@@ -20,7 +20,8 @@ const LOOK: Duration = Duration::from_millis(200);
 ///
 /// `next` gives a revision: the time in microseconds, or one more than the last. So revisions grow even if Redis forgets its last
 /// second in a crash, or everything, as long as its clock does not go back by more than it was away. They fit into the numbers
-/// of Lua until the year 2255.
+/// of Lua until the year 2255. Leases have their numbers in the same way, or the holder of one that was forgotten would keep alive what
+/// somebody else got after it.
 ///
 /// Leases have their ends in a sorted set, by the clock of the server, and every script begins with those that are over. That clock may be
 /// set: so a caller ends a lease only if its time is over by the caller's own clock, too, which has watched the server's for the whole
@@ -125,7 +126,8 @@ return {'done', next()}";
 const REVISION: &str = "return text(last())";
 
 const GRANT: &str = r"
-local lease = redis.call('INCR', p .. ':lease')
+local lease = text(math.max(tonumber(redis.call('GET', p .. ':lease') or '0') + 1, micros))
+redis.call('SET', p .. ':lease', lease)
 redis.call('HSET', times, lease, ARGV[1])
 redis.call('ZADD', ends, text(millis + tonumber(ARGV[1])), lease)
 return lease";

@@ -2,7 +2,7 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use super::fresh;
 
 /// Ports of a server: it gets this many in a row.
-const PORTS: u16 = 4;
+const PORTS: u16 = 9;
 
 /// A server with a folder; both go with it.
 pub(crate) struct Own {
     process: Child,
+    script: String,
     pub(crate) folder: PathBuf,
     pub(crate) port: u16,
 }
@@ -23,14 +24,36 @@ impl Own {
     pub(crate) fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
+
+    /// Ends it at once with all that it started, and starts it where it ended.
+    pub(crate) fn restart(&mut self) {
+        self.end();
+        self.process = spawn(&self.script, &self.folder);
+        self.wait();
+    }
+
+    fn end(&mut self) {
+        let group = format!("-{}", self.process.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = self.process.wait();
+    }
+
+    /// Waits until it listens.
+    fn wait(&mut self) {
+        let end = Instant::now() + Duration::from_secs(90);
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            let has_ended = self.process.try_wait().unwrap().is_some();
+            if has_ended || Instant::now() > end {
+                panic!("it does not start: {}", std::fs::read_to_string(self.folder.join("output")).unwrap());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // With all that it started.
-        let group = format!("-{}", self.process.id());
-        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
-        let _ = self.process.wait();
+        self.end();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -48,8 +71,8 @@ fn ports() -> u16 {
     }
 }
 
-/// Writes files into a folder and starts a server by a script for the shell. In the script and in the files, `{folder}`, `{port}`,
-/// `{port1}`, `{port2}` and `{port3}` stand for where it is. It is there when it listens on the first of its ports.
+/// Writes files into a folder and starts a server by a script for the shell. In the script and in the files, `{folder}`, `{port}`
+/// and `{port1}` to `{port8}` stand for where it is. It is there when it listens on the first of its ports.
 pub(crate) fn start(script: &str, files: &[(&str, &str)]) -> Own {
     let folder = std::env::temp_dir().join(fresh("umbel-own"));
     std::fs::create_dir_all(folder.join("data")).unwrap();
@@ -62,26 +85,24 @@ pub(crate) fn start(script: &str, files: &[(&str, &str)]) -> Own {
     for (name, text) in files {
         std::fs::write(folder.join(name), filled(text)).unwrap();
     }
+    let script = filled(script);
+    let process = spawn(&script, &folder);
+    let mut own = Own { process, script, folder, port };
+    own.wait();
+    own
+}
+
+fn spawn(script: &str, folder: &Path) -> Child {
     let output = std::fs::File::create(folder.join("output")).unwrap();
-    let process = Command::new("sh")
-        .args(["-c", &filled(script)])
+    Command::new("sh")
+        .args(["-c", script])
         .current_dir(folder.join("data"))
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(output.try_clone().unwrap())
         .stderr(output)
         .spawn()
-        .unwrap();
-    let mut own = Own { process, folder, port };
-    let end = Instant::now() + Duration::from_secs(90);
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        let has_ended = own.process.try_wait().unwrap().is_some();
-        if has_ended || Instant::now() > end {
-            panic!("it does not start: {}", std::fs::read_to_string(own.folder.join("output")).unwrap());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    own
+        .unwrap()
 }
 
 /// A script that starts RabbitMQ with what stands in the file `rabbitmq.conf`.
