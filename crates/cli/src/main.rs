@@ -38,6 +38,7 @@ mod verify;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 #[derive(Parser)]
@@ -77,8 +78,24 @@ enum Command {
     Man(completions::Manual),
 }
 
+/// What was asked for. What is wrong with it is told without addresses, which may have passwords in them.
+fn arguments() -> Arguments {
+    Arguments::try_parse().unwrap_or_else(|mut error| {
+        for kind in [ContextKind::InvalidArg, ContextKind::InvalidValue] {
+            let hidden = match error.get(kind) {
+                Some(ContextValue::String(text)) if text.contains('@') => text.split_once("://"),
+                _ => None,
+            };
+            if let Some(hidden) = hidden.map(|(scheme, _)| format!("{scheme}://***")) {
+                error.insert(kind, ContextValue::String(hidden));
+            }
+        }
+        error.exit()
+    })
+}
+
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let outcome = match arguments().command {
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Ring(arguments) => ring::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Node(arguments) => node::run(&arguments).map(|()| ExitCode::SUCCESS),
@@ -94,7 +111,7 @@ fn main() -> ExitCode {
         Command::Rollback(arguments) => publish::roll_back(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Rollout(arguments) => rollout::run(&arguments),
         Command::Replica(arguments) => replica::run(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Lookup(arguments) => lookup::run(&arguments),
+        Command::Lookup(arguments) => Ok(lookup::run(&arguments)),
         Command::Hottest(arguments) => lookup::hottest(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Domains(arguments) => roster::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => load::run(&arguments),

@@ -75,8 +75,9 @@ impl Place {
                 inspect::read(Path::new(place), limits).map_err(|error| format!("{place}: {error}"))?;
             return Ok(Self::Here(Box::new(filter)));
         }
-        let name = name.ok_or_else(|| format!("{place}: which filter?"))?;
-        let mut connection = connect(&place.parse()?)?;
+        let address: Address = place.parse()?;
+        let name = name.ok_or_else(|| format!("{address}: which filter?"))?;
+        let mut connection = connect(&address)?;
         let told = type_of(&mut connection, name)?;
         if let Some(kind) = Kind::named(&told) {
             let words = vec![kind.command("MEXISTS").into_bytes(), name.as_bytes().to_vec()];

@@ -43,6 +43,9 @@ impl Url {
         {
             return Err(invalid("has a scheme of other than small letters and digits"));
         }
+        if scheme != FILE {
+            refuse_open_password(text)?;
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = match authority.rsplit_once('@') {
@@ -162,6 +165,36 @@ impl Url {
     }
 }
 
+/// Refuses an address whose password has a `/`, `?` or `@` as it is: it would be taken for host, path and parameters, which are shown.
+pub fn refuse_open_password(text: &str) -> Result<()> {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let mut names = query.split('&').map(|pair| pair.split('=').next().unwrap_or(pair));
+    if path.contains('@') || names.any(|name| name.contains('@')) {
+        return Err(Error::Invalid(
+            "a URL that has an @ behind its host: write /, ? and @ in a password as %2F, %3F and %40".into(),
+        ));
+    }
+    let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+    if hosts.split(',').all(has_good_port) {
+        return Ok(());
+    }
+    Err(Error::Invalid(
+        "a URL that has no number for a port: write / and ? in a password as %2F and %3F, and IPv6 in brackets"
+            .into(),
+    ))
+}
+
+/// Whether what stands behind the colon of a host is a port, if there is one. IPv6 has colons of its own, in brackets.
+fn has_good_port(host: &str) -> bool {
+    let behind = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        Some((_, behind)) => behind,
+        None => host.find(':').map_or("", |colon| &host[colon..]),
+    };
+    behind.is_empty() || behind.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+}
+
 /// Percent-decoding.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -229,10 +262,24 @@ mod tests {
             "redis://secret@",
             "redis://h/%2",
             "file://secret/a",
+            "redis://:1/secret@h",
+            "redis://:sec/ret@h",
+            "redis://me:secret/x@h",
+            "redis://me:secret?x@h",
+            "redis://me:a@secret/b@h",
+            "kafka://me:1?secret@h",
+            "kafka://h1,me:secret",
+            "redis://[::1]secret",
+            "redis://::secret",
         ] {
             let error = Url::parse(text).unwrap_err().to_string();
-            assert!(!error.contains("secret"), "{error}");
+            assert!(!error.contains("secret") && !error.contains("ret@"), "{error}");
         }
+        for text in ["redis://h:1,[::1],[::1]:2,h/%40?x=a@b", "postgres:///db?host=/run"] {
+            assert!(refuse_open_password(text).is_ok(), "{text}");
+        }
+        assert_eq!(Url::parse("file:///var/a@b").unwrap().folder().unwrap(), Path::new("/var/a@b"));
+        assert_eq!(Url::parse("s3://bucket/a%40b").unwrap().path_or(""), "a@b");
         let folder = Url::parse("file:///var/lib/a%20b").unwrap();
         assert_eq!(folder.folder().unwrap(), Path::new("/var/lib/a b"));
         assert_eq!(folder.to_string(), "file:///var/lib/a b");

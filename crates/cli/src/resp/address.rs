@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 use umbel_client::Trust;
+use umbel_core::url::refuse_open_password;
 
 const PORT: u16 = 6379;
 
@@ -38,6 +39,7 @@ impl FromStr for Address {
             Some((scheme, _)) => return Err(format!("{scheme}:// is not spoken here; {example}")),
             None => return Err(example.to_owned()),
         };
+        refuse_open_password(url).map_err(|error| error.to_string())?;
         let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         let tls = trust(is_secure, parameters)?;
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
@@ -85,7 +87,7 @@ fn trust(is_secure: bool, parameters: &str) -> Result<Option<Trust>, String> {
             ("ca", file) => ca = Some(file.into()),
             ("cert", file) => cert = Some(file.into()),
             ("key", file) => key = Some(file.into()),
-            _ => return Err(format!("{parameter:?}; it takes tls=true, ca, cert and key")),
+            _ => return Err(format!("{name:?}; it takes tls=true, ca, cert and key")),
         }
     }
     let identity = match (cert, key) {
@@ -101,7 +103,8 @@ fn trust(is_secure: bool, parameters: &str) -> Result<Option<Trust>, String> {
 }
 
 fn split_port(place: &str) -> Result<(&str, u16), String> {
-    let number = |port: &str| port.parse().map_err(|_| format!("{port:?} is no port"));
+    // It is not repeated: it may be a password whose host is missing.
+    let number = |port: &str| port.parse().map_err(|_| "behind the host there is no port".to_owned());
     // An IPv6 address has colons of its own, so it stands in brackets.
     if let Some((host, rest)) = place.strip_prefix('[').and_then(|place| place.split_once(']')) {
         return Ok((host, rest.strip_prefix(':').map_or(Ok(PORT), number)?));
@@ -184,11 +187,16 @@ mod tests {
             ("redis://h:port", "port"),
             ("redis://h:70000", "port"),
             ("redis://h/x", "database"),
+            ("redis://:secret/x@h", "%2F"),
+            ("redis://:x/secret@h", "%2F"),
+            ("redis://:x?secret@h", "%3F"),
+            ("redis://me:secret", "port"),
+            ("redis://h?insecure=secret", "insecure"),
             ("redis://a%zz@h", "%25"),
             ("redis://a%é@h", "%25"),
         ] {
             let said = url.parse::<Address>().unwrap_err();
-            assert!(said.contains(word), "{url}: {said}");
+            assert!(said.contains(word) && !said.contains("secret"), "{url}: {said}");
         }
     }
 }
