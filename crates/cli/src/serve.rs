@@ -194,6 +194,9 @@ async fn open(mut config: Config, runtime: Option<&Handle>) -> Result<Opened, Bo
         let place = join(&config, &planes).await?;
         let builder = Engine::builder(settings);
         let mut builder = builder.with_log(Arc::clone(&planes.log)).with_blobs(Arc::clone(&planes.blobs));
+        if let Some(sole) = &planes.sole {
+            builder = builder.with_claim(sole.claim());
+        }
         if let Some(place) = &place {
             builder = builder.with_cluster(Arc::clone(&place.nodes) as _, Arc::clone(&planes.registry));
         }

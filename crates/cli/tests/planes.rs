@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::proxy::Proxy;
 use common::{Service, fresh, passed, service};
 use futures_util::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -392,6 +393,72 @@ fn a_paused_server_gives_way() {
     assert_all_there(&second, &keys);
     let row = format!("gave way in {took:.1?}; {late} late adds and {} others are there", keys.len() - late);
     passed(&etcd, "all", "a paused server", row);
+}
+
+/// A server that alone does not reach the registry answers, and takes adds, but makes no checkpoints when another one may have its place.
+/// If none had, it goes on when the registry is back; if one had, it gives way, also when that one is gone again.
+#[test]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+fn a_server_without_its_registry_makes_no_checkpoints() {
+    let (Some(redis), Some(etcd)) = (service("redis"), service("etcd")) else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let proxy = runtime.block_on(Proxy::at("127.0.0.1:0", etcd.address()));
+    let urls = [url(&redis, "?partitions=2"), url(&redis, ""), url(&etcd, "?timeout_ms=1000")];
+    let arguments = |registry: &str| {
+        let urls = [&urls[0], &urls[1], registry];
+        let flags = ["--log", "--blobs", "--registry"].into_iter().zip(urls);
+        flags.flat_map(|(flag, url)| [flag.to_owned(), url.to_owned()]).collect()
+    };
+    let mut first = Umbel::new(arguments(&urls[2].replace(&etcd.address(), &proxy.address)));
+    first.start(&["--slots", SLOTS]);
+    assert_eq!(first.ask("bf.reserve seen 0.0001 100000"), "OK");
+    let mut keys = add(&first, 0..1000);
+    assert_eq!(first.ask("save"), "OK");
+    let saves = |umbel: &Umbel, wanted: &str| {
+        let begin = Instant::now();
+        while !umbel.ask("save").contains(wanted) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "no {wanted}: {}", umbel.said());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        begin.elapsed()
+    };
+
+    // Nobody has the registry: all but checkpoints goes on.
+    proxy.close();
+    let stopped = saves(&first, "TRYAGAIN");
+    keys.extend(add(&first, 1000..2000));
+    assert_all_there(&first, &keys);
+    proxy.open();
+    let went_on = saves(&first, "OK");
+
+    // Only it does not reach the registry, and another one comes and goes.
+    proxy.close();
+    let mut second = Umbel::new(arguments(&urls[2]));
+    second.start(&[]);
+    assert_all_there(&second, &keys);
+    assert!(first.ask("save").contains("TRYAGAIN"));
+    keys.extend(add(&second, 2000..3000));
+    assert_eq!(second.ask("save"), "OK");
+    second.signal("-TERM");
+    assert!(second.process.take().unwrap().wait().unwrap().success());
+    proxy.open();
+    let begin = Instant::now();
+    let ended = loop {
+        if let Some(ended) = first.process.as_mut().unwrap().try_wait().unwrap() {
+            break ended;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "it does not give way: {}", first.said());
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(ended.code(), Some(70), "{}", first.said());
+    assert!(first.said().contains("another server took this deployment"), "{}", first.said());
+    assert_eq!(keys.len(), 3000);
+    second.start(&[]);
+    assert_all_there(&second, &keys);
+    let row = format!(
+        "no checkpoints after {stopped:.1?}, again {went_on:.1?} after its return; gave way to one that had come and gone"
+    );
+    passed(&etcd, "all", "a server without its registry", row);
 }
 
 #[test]
