@@ -197,7 +197,18 @@ fn a_rollout_is_followed_to_its_end() {
     {
         let shown = umbel(&server, &["rollout", what, "urls"]);
         assert!(shown.contains(said), "{shown}");
+        if what == "pause" {
+            let told: Value =
+                serde_json::from_str(&umbel(&server, &["rollout", what, "urls", "--json"])).unwrap();
+            assert_eq!((&told["state"], &told["paused"]), (&"running".into(), &true.into()), "{told}");
+        }
     }
+    let pinged = Command::new(env!("CARGO_BIN_EXE_umbel"))
+        .args(["ping", "--json", "--url", &server.redis_url()])
+        .output()
+        .unwrap();
+    let told: Value = serde_json::from_slice(&pinged.stdout).unwrap();
+    assert_eq!((&told["answers"], &told["url"]), (&true.into(), &server.redis_url().into()));
     assert!(!run(&server, &["rollout", "pause", "urls"]).status.success(), "it has ended");
     copies.into_iter().for_each(Copy::close);
 }

@@ -51,6 +51,11 @@ impl Error {
         matches!(self, Self::Refused { status: 410, code, .. } if code == "trimmed")
     }
 
+    /// Whether the name was given to another filter than the one that the copy is of.
+    pub(crate) fn is_replaced(&self) -> bool {
+        matches!(self, Self::Refused { status: 410, code, .. } if code == "replaced")
+    }
+
     /// Whether the server itself said that this request will never be done.
     pub(crate) fn is_final(&self) -> bool {
         // Of what is refused for its length the head is all that the server looked at; a request of ours is never too long.

@@ -12,7 +12,7 @@ use umbel_core::engine::Token;
 use crate::backoff::jitter;
 use crate::http::Ask;
 use crate::limits::HEARTBEAT;
-use crate::shared::{Shared, lock};
+use crate::shared::{Live, Shared, lock};
 use crate::{Error, Result};
 
 /// What this replica says of itself.
@@ -52,6 +52,17 @@ pub(crate) struct Orders {
     peers: Vec<String>,
     #[serde(default)]
     position: Option<String>,
+    /// The number of the filter that has the name.
+    #[serde(default)]
+    filter: Option<String>,
+}
+
+impl Orders {
+    /// Whether a copy is of the version of that number: versions of every filter are numbered from one.
+    pub(crate) fn mean(&self, live: &Live, number: u64) -> bool {
+        let filter = live.copy.version().filter;
+        live.number() == number && self.filter.as_ref().is_none_or(|named| *named == format!("{filter:016x}"))
+    }
 }
 
 #[derive(Clone, Deserialize)]

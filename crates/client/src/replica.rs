@@ -18,7 +18,7 @@ use crate::reader::Reader;
 use crate::shared::{Shared, blocking, lock};
 use crate::status::Status;
 use crate::steady::Steady;
-use crate::store::{Change, Spool, Store, new_id};
+use crate::store::{Change, Spool, Store, Target, new_id};
 use crate::strategy::{self, Follower};
 use crate::{Error, Result, heartbeat, writer};
 
@@ -245,8 +245,7 @@ async fn open_spool(shared: &Arc<Shared>) -> Result<(Spool, Option<(u64, Token)>
     let opening = Arc::clone(shared);
     blocking(move || {
         let live = opening.live().ok_or(Error::Closed)?;
-        let (filter, dedup) = (live.copy.version().filter, writer::is_dedup(&live));
-        let mut spool = Spool::open(opening.store.as_ref(), filter, dedup, &*opening.options.random)?;
+        let mut spool = Spool::open(opening.store.as_ref(), Target::of(&live), &*opening.options.random)?;
         let before = spool.show(&opening.overlay)?;
         opening.counters.spooled_keys.store(spool.keys(), Ordering::Release);
         Ok((spool, before))

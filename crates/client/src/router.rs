@@ -270,8 +270,10 @@ impl Shared {
         };
         let said = error.detail().unwrap_or_default();
         match kind {
-            ServerErrorKind::TryAgain | ServerErrorKind::BusyLoading => Err(Failure::Lost(at(&error))),
-            ServerErrorKind::ClusterDown => Err(Failure::Unsent(at(&error))),
+            // Of a request with many items, some may be done when it turns out that nobody has the others.
+            ServerErrorKind::TryAgain | ServerErrorKind::BusyLoading | ServerErrorKind::ClusterDown => {
+                Err(Failure::Lost(at(&error)))
+            }
             _ => {
                 let (status, code) = if said == "not found" { (404, "not_found") } else { (400, "invalid") };
                 let (code, message) = (code.to_owned(), at(&error));

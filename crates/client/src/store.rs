@@ -30,7 +30,7 @@ use crate::shared::lock;
 use crate::{Error, Result};
 pub(crate) use files::{read_whole, replace};
 pub(crate) use journal::Journal;
-pub(crate) use spool::{Batch, Change, Spool};
+pub(crate) use spool::{Batch, Change, Spool, Target};
 
 const CURRENT: &str = "current.version";
 const PREVIOUS: &str = "previous.version";

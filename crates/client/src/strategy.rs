@@ -79,7 +79,7 @@ pub(crate) async fn follow(mut follower: Follower, mut orders: mpsc::Receiver<Or
             outcome = run, if !held => {
                 if let Err(error) = outcome {
                     shared.fail(&error);
-                    if error.is_no_filter() {
+                    if error.is_no_filter() || error.is_replaced() {
                         shared.set_gone();
                     }
                 }
@@ -287,11 +287,12 @@ impl Follower {
     }
 }
 
-/// What is asked for to get the changes that a copy lacks: packed, if they can be.
+/// What is asked for to get the changes that a copy lacks: packed, if they can be, and of its own filter, whichever has the name.
 fn feed_of(live: &Live) -> String {
     let token = live.copy.token();
     let shape = live.copy.shape().map(|shape| format!("&shape={shape}"));
-    format!("feed?after={token}{}", shape.unwrap_or_default())
+    let filter = live.copy.version().filter;
+    format!("feed?after={token}&filter={filter:016x}{}", shape.unwrap_or_default())
 }
 
 /// Asks for changes of a copy until there are none, and keeps them in its journal. Gives when the last one was asked for.

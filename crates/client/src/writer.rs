@@ -19,13 +19,13 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use umbel_core::engine::Token;
-use umbel_filter::{Fingerprint, Kind};
+use umbel_filter::Fingerprint;
 
 use crate::backoff::Backoff;
 use crate::http::Ask;
 use crate::limits::REQUEST_KEYS_MAX;
-use crate::shared::{Live, Shared, blocking, count};
-use crate::store::{Batch, Change, Spool};
+use crate::shared::{Shared, blocking, count};
+use crate::store::{Batch, Change, Spool, Target};
 use crate::{Error, Result};
 
 /// Most changes that are written at once.
@@ -213,9 +213,9 @@ impl Writer {
         if let (Some(live), Some(spool)) = (self.shared.live(), &self.spool)
             && live.copy.version().filter != spool.filter()
         {
-            // The name was given to another filter: what was meant for the old one went with it.
-            let (filter, dedup) = (live.copy.version().filter, is_dedup(&live));
-            let keys = self.with_spool(move |spool| spool.begin_anew(filter, dedup)).await?;
+            // The name was given to another filter: what was meant for the old one went with it, unless this one took its place.
+            let target = Target::of(&live);
+            let keys = self.with_spool(move |spool| spool.go_on_with(target)).await?;
             self.free(keys);
             count(&self.shared.counters.refused_keys, keys as u64);
         }
@@ -255,11 +255,6 @@ impl Writer {
             let _heard = tell.send(self.position.clone());
         }
     }
-}
-
-/// Whether a key that is given twice need be sent once only.
-pub(crate) fn is_dedup(live: &Live) -> bool {
-    live.copy.definition().spec.kind == Kind::Bloom
 }
 
 /// Sends a request until it is answered, or refused for good.

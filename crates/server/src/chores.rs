@@ -14,7 +14,7 @@ use umbel_core::trend::Forecast;
 use crate::metrics::{Collect, Kind, Page, Registry};
 use crate::names::shown;
 use crate::node::{Node, Stop};
-use crate::sync::{rollout, schedule};
+use crate::sync::{self, rollout, schedule};
 use crate::tls::Tls;
 use crate::{api, console, growth, http};
 
@@ -132,6 +132,7 @@ async fn look_around(shared: &Shared) {
         node.growths.look(node).await;
         node.monitor.look(node);
         end_idle(node);
+        sync::sweep(node);
         if let Some(tls) = shared.tls.get() {
             match tls.reload_if_changed() {
                 Ok(true) => tracing::info!("certificates were read again"),

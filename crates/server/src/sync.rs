@@ -99,6 +99,12 @@ pub(crate) fn replicas_of(node: &Node, filter: u64) -> BTreeMap<String, Known> {
     node.sync.replicas.of(filter, node.now(), node.config.load().replica_gone_after)
 }
 
+/// Forgets what nobody needs any more.
+pub(crate) fn sweep(node: &Node) {
+    node.sync.replicas.sweep(node.now(), node.config.load().replica_gone_after);
+    node.sync.steward.forget_gone(node);
+}
+
 /// Tells everybody who listens, here or at another node.
 pub(crate) fn tell_all(node: &Node, notice: Notice) {
     if let Some(nodes) = &node.cluster {

@@ -147,3 +147,32 @@ fn a_version_of_the_new_filter_can_be_made() {
         assert!(api["paths"].get(format!("/v1/filters/{{name}}/{path}")).is_some(), "{path}");
     }
 }
+
+/// Whoever did not hear whether a request was done sends it again, to the filter that has the name by then.
+#[test]
+fn a_request_that_is_sent_again_to_the_new_filter_counts_once() {
+    let door = Door::open(start());
+    let asked = json!({ "name": "f", "capacity": 1000, "error": 0.001, "kind": "counting" });
+    assert_eq!(door.post("/v1/filters", &asked).0, 201);
+    door.post("/v1/filters/f/rebuild", &json!({}));
+    door.post("/v1/filters/f/rebuild/add", &json!({ "keys": ["of the source"] }));
+    let send = |what: &str, sequence: u64, keys: &[&str]| {
+        let request = json!({ "keys": keys, "session": 7, "sequence": sequence });
+        let (status, done) = door.post(&format!("/v1/filters/f/{what}"), &request);
+        assert_eq!(status, 200, "{done}");
+    };
+    let counts = || {
+        let keys = json!({ "keys": ["a", "b", "c", "of the source"] });
+        door.post("/v1/filters/f/verify", &keys).1["counts"].clone()
+    };
+    send("add", 1, &["a", "b", "b", "c"]);
+    send("remove", 2, &["b"]);
+    assert_eq!(door.post("/v1/filters/f/rebuild/finish", &json!({ "force": true })).0, 200);
+    assert_eq!(counts(), json!([1, 1, 1, 1]));
+    send("remove", 2, &["b"]);
+    assert_eq!(counts(), json!([1, 1, 1, 1]), "it was done in the old one, and here with it");
+    send("add", 3, &["c"]);
+    assert_eq!(counts(), json!([1, 1, 2, 1]));
+    send("add", 3, &["c"]);
+    assert_eq!(counts(), json!([1, 1, 2, 1]));
+}

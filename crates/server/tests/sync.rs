@@ -461,3 +461,41 @@ fn a_filter_is_built_anew_by_the_clock() {
     let (_, checked) = door.post("/v1/filters/f/check", &json!({ "keys": ["key 3", "key 11"] }));
     assert_eq!(checked["answers"], json!(["maybe", "absent"]));
 }
+
+#[test]
+fn a_feed_is_refused_to_copies_of_other_filters() {
+    let door = Door::open(start());
+    let make = || door.post("/v1/filters", &json!({ "name": "f", "capacity": 1000, "error": 0.001 }));
+    let number = || format!("{:016x}", door.running.node.engine.filter("f").expect("it was made").id());
+    let ask = |filter: &str| {
+        let answer = door.fetch(&format!("/v1/filters/f/feed?filter={filter}"), &[]);
+        (answer.status, answer.code())
+    };
+    let refused = |status: u16, code: &str| (status, code.to_owned());
+    make();
+    let first = number();
+    assert_eq!(ask("nothing"), refused(400, "invalid"));
+    door.post("/v1/filters/f/rebuild", &json!({}));
+    door.post("/v1/filters/f/rebuild/add", &json!({ "keys": ["a"] }));
+    assert_eq!(door.post("/v1/filters/f/rebuild/finish", &json!({})).0, 200);
+    let second = number();
+    assert_eq!(ask(&first), refused(410, "trimmed"), "it was filled to take its place");
+    door.delete("/v1/filters/f");
+    make();
+    assert_eq!((ask(&first), ask(&second)), (refused(410, "replaced"), refused(410, "replaced")));
+    assert_eq!(door.fetch(&format!("/v1/filters/f/feed?filter={}", number()), &[]).status, 200);
+}
+
+#[test]
+fn what_replicas_of_a_filter_that_is_gone_said_is_forgotten() {
+    let door =
+        Door::open(start_with(new_folder(), |config| config.replica_gone_after = Duration::from_secs(1)));
+    for _ in 0..3 {
+        door.post("/v1/filters", &json!({ "name": "f", "capacity": 1000, "error": 0.001 }));
+        Fake::new(&door, 0, "pull").beat(json!({ "version": null }));
+        assert_eq!(door.delete("/v1/filters/f"), 204);
+    }
+    let known = || format!("{:?}", door.running.node);
+    assert!(known().contains("replica-0"), "it was heard of");
+    until(|| known().contains("replicas: Replicas(Mutex { data: {}").then_some(()));
+}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  | length u32 | kind u8 | payload | CRC32C of kind and payload u32 |
-//!    opened:  session u64, sequence u64, filter u64      sequence: the last that is done
+//!    opened:  session u64, sequence u64, filter u64, how it hashes and its first name as text      sequence: the last that is done
 //!    adds, removals: 16 bytes for each fingerprint
 //!    sealed:  sequence u64, keys u64      the oldest so many keys are one request from here on, whatever happens
 //!    done:    sequence u64, position as text      the centre has it, at this position
@@ -13,6 +13,8 @@
 //! after a restart it is sent again with the same keys and the same number. Keys that the centre has are kept until the copy has
 //! them too: whoever added them would not find them after a restart. When most of the file is over, the rest is written into a
 //! new one, which takes its place.
+
+mod target;
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,6 +30,7 @@ use super::{Store, read_whole, replace};
 use crate::limits::{ANSWERED_KEYS_MAX, REQUEST_KEYS_MAX, SPOOL_FILE_BYTES, SPOOL_FILE_BYTES_MAX};
 use crate::overlay::Overlay;
 use crate::{Error, Result};
+pub(crate) use target::Target;
 
 const NAME: &str = "spool";
 const HEAD_BYTES: usize = 5;
@@ -86,9 +89,7 @@ pub(crate) struct Spool {
     session: u64,
     /// The last request that was sealed.
     sequence: u64,
-    filter: u64,
-    /// Whether a key that is given twice is sent once.
-    dedup: bool,
+    target: Target,
     sealed: Option<Batch>,
     /// The seal is not known to be on the disk.
     unwritten: bool,
@@ -108,15 +109,14 @@ struct SpoolFile {
 }
 
 impl Spool {
-    /// The spool of a filter: from the folder, or empty. What is there for another filter is dropped.
-    pub(crate) fn open(store: Option<&Store>, filter: u64, dedup: bool, random: &dyn Random) -> Result<Self> {
+    /// The spool of a filter: from the folder, or empty. What is there for another filter is dropped, unless this one took its place.
+    pub(crate) fn open(store: Option<&Store>, target: Target, random: &dyn Random) -> Result<Self> {
         let session = random.next().max(1);
         let mut spool = Self {
             file: None,
             session,
             sequence: 0,
-            filter,
-            dedup,
+            target: target.clone(),
             sealed: None,
             unwritten: false,
             waiting: VecDeque::new(),
@@ -133,11 +133,9 @@ impl Spool {
         }
         let (disk, folder) = (Arc::clone(&store.disk), store.folder.clone());
         spool.file = Some(SpoolFile { disk, folder, file: None, length: 0 });
-        if spool.filter == filter {
-            spool.rewrite()?;
-        } else {
-            let keys = spool.begin_anew(filter, dedup)?;
-            tracing::warn!(keys, "keys of a filter that is gone are dropped from the spool");
+        let dropped = spool.go_on_with(target)?;
+        if dropped > 0 {
+            tracing::warn!(keys = dropped, "keys of a filter that is gone are dropped from the spool");
         }
         Ok(spool)
     }
@@ -171,19 +169,25 @@ impl Spool {
 
     /// The filter that the keys are for.
     pub(crate) fn filter(&self) -> u64 {
-        self.filter
+        self.target.filter
     }
 
-    /// Forgets keys of a filter that is gone, and goes on with another. Gives how many there were.
-    pub(crate) fn begin_anew(&mut self, filter: u64, dedup: bool) -> Result<usize> {
-        let keys = std::mem::take(&mut self.keys);
-        self.sealed = None;
-        self.waiting.clear();
-        self.answered.clear();
-        self.answered_keys = 0;
-        (self.filter, self.dedup, self.unwritten) = (filter, dedup, false);
+    /// Goes on with a filter. Keys of another one that is gone are forgotten, unless this one took its place: then they are for this
+    /// one. What was sent to the other one may be sent again: the centre remembers requests by their session, whichever filter they
+    /// were for. Gives how many keys were forgotten.
+    pub(crate) fn go_on_with(&mut self, target: Target) -> Result<usize> {
+        let mut forgotten = 0;
+        if target.filter != self.target.filter && !target.takes_place_of(&self.target) {
+            forgotten = std::mem::take(&mut self.keys);
+            self.sealed = None;
+            self.unwritten = false;
+            self.waiting.clear();
+            self.answered.clear();
+            self.answered_keys = 0;
+        }
+        self.target = target;
         self.rewrite()?;
-        Ok(keys)
+        Ok(forgotten)
     }
 
     /// Whether it survives a restart.
@@ -300,7 +304,7 @@ impl Spool {
             self.waiting.pop_front();
         }
         let given = keys.len();
-        if self.dedup {
+        if self.target.dedup {
             keys.sort_unstable();
             keys.dedup();
         }
@@ -326,7 +330,7 @@ impl Spool {
             put(bytes, tag::SEALED, &[batch.sequence, batch.keys.len() as u64]);
         };
         let done = self.sequence - u64::from(self.sealed.is_some());
-        put(&mut bytes, tag::OPENED, &[self.session, done, self.filter]);
+        put_opened(&mut bytes, &[self.session, done, self.target.filter], &self.target.line);
         for Answered { batch, position } in &self.answered {
             put_batch(&mut bytes, batch);
             put_done(&mut bytes, batch.sequence, position);
@@ -349,8 +353,10 @@ impl Spool {
             let numbers: Vec<u64> =
                 payload.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number)).collect();
             match (kind, &*numbers) {
-                (tag::OPENED, &[session, sequence, filter]) => {
-                    (self.session, self.sequence, self.filter) = (session.max(1), sequence, filter);
+                (tag::OPENED, &[session, sequence, filter, ..]) => {
+                    (self.session, self.sequence) = (session.max(1), sequence);
+                    let line = String::from_utf8_lossy(&payload[24..]).into_owned();
+                    self.target = Target { filter, line, ..self.target.clone() };
                 }
                 (tag::ADDS | tag::REMOVALS, _) => {
                     let keys = payload.as_chunks::<16>().0;
@@ -413,6 +419,12 @@ fn put_keys(out: &mut Vec<u8>, change: Change, keys: &[Fingerprint]) {
 fn put(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
     let payload: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     put_record(out, kind, &payload);
+}
+
+fn put_opened(out: &mut Vec<u8>, numbers: &[u64; 3], line: &str) {
+    let mut payload: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    payload.extend(line.as_bytes());
+    put_record(out, tag::OPENED, &payload);
 }
 
 fn put_done(out: &mut Vec<u8>, sequence: u64, position: &Token) {

@@ -52,11 +52,11 @@ async fn obey(
     let shared = Arc::clone(&follower.shared);
     let Some(serve) = orders.serve else {
         let answered = shared.lease.end();
-        return Ok(!stage(follower, orders.stage, staged).await? && !answered);
+        return Ok(!stage(follower, orders, staged).await? && !answered);
     };
-    if shared.live().is_none_or(|live| live.number() != serve) {
+    if shared.live().is_none_or(|live| !orders.mean(&live, serve)) {
         shared.lease.end();
-        let ready = staged.take().filter(|live| live.number() == serve);
+        let ready = staged.take().filter(|live| orders.mean(live, serve));
         let live = match ready {
             Some(live) => live,
             None => fetched(follower, serve).await?,
@@ -67,16 +67,16 @@ async fn obey(
     shared.lease.begin(asked_at.saturating_add(Duration::from_millis(orders.lease_ms)));
     shared.confirm(asked_at);
     shared.step();
-    Ok(!stage(follower, orders.stage, staged).await?)
+    Ok(!stage(follower, orders, staged).await?)
 }
 
 /// Gets a version ready; whether that is news.
-async fn stage(follower: &Follower, wanted: Option<u64>, staged: &mut Option<Arc<Live>>) -> Result<bool> {
-    let Some(number) = wanted else {
+async fn stage(follower: &Follower, orders: &Orders, staged: &mut Option<Arc<Live>>) -> Result<bool> {
+    let Some(number) = orders.stage else {
         *staged = None;
         return Ok(false);
     };
-    if staged.as_ref().is_some_and(|live| live.number() == number) {
+    if staged.as_ref().is_some_and(|live| orders.mean(live, number)) {
         return Ok(false);
     }
     *staged = Some(fetched(follower, number).await?);

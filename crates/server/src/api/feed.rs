@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Deserialize;
@@ -20,6 +20,7 @@ use umbel_core::{Error, Result};
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use crate::commands::table::Id;
+use crate::names::shown;
 use crate::node::Node;
 
 const CONTENT_TYPE: &str = "application/vnd.umbel.feed";
@@ -43,6 +44,8 @@ pub(super) struct Asked {
     have: Option<u64>,
     /// The shape of the reader's arrays, if changes are to be packed for it.
     shape: Option<String>,
+    /// The number of the filter that the reader has a copy of.
+    filter: Option<String>,
 }
 
 /// `GET /v1/filters/{name}/feed`
@@ -53,6 +56,9 @@ pub(super) async fn feed(
 ) -> Reply<Response> {
     let Query(asked) = asked.map_err(|rejection| Fault::invalid(rejection.body_text()))?;
     let filter = caller.filter(Id::UmbelExport, &name).await?;
+    if let Some(had) = &asked.filter {
+        check_same(&filter, had)?;
+    }
     let token: Token = asked.after.parse()?;
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0));
     if wait > WAIT_MAX {
@@ -77,6 +83,22 @@ pub(super) async fn feed(
     };
     let headers = [(header::CONTENT_TYPE, CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, body).into_response())
+}
+
+/// Refuses whoever has a copy of another filter, which had the name before: changes of this one are none of that copy's.
+fn check_same(filter: &Handle, had: &str) -> Reply<()> {
+    let had = u64::from_str_radix(had, 16).map_err(|_| Fault::invalid("filter is a number of 16 digits"))?;
+    if had == filter.id() {
+        return Ok(());
+    }
+    let definition = filter.definition();
+    let is_next = definition.mirrors.is_some_and(|mirror| mirror.of == had);
+    let (code, why) = match is_next {
+        // The copy may answer until its reader has a version of this one.
+        true => ("trimmed", "was filled anew"),
+        false => ("replaced", "is another one by now"),
+    };
+    Err(Fault::of(StatusCode::GONE, code, format!("the filter {} {why}", shown(&definition.name))))
 }
 
 /// One who follows a filter.

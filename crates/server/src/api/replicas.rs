@@ -11,11 +11,14 @@ use axum::response::IntoResponse;
 use axum::response::sse::{self, KeepAlive, Sse};
 use futures_util::stream;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use umbel_core::engine::{Handle, Token};
 
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use crate::commands::table::Id;
+use crate::names::name_of;
+use crate::node::Node;
 use crate::sync::{Beat, Known, heard, replicas_of};
 
 /// How often somebody who listens gets a sign of life.
@@ -42,6 +45,8 @@ pub(super) async fn heartbeat(
         "probes": probes,
         "peers": orders.peers,
         "position": caller.node.engine.token().to_string(),
+        // Whose versions the numbers are of.
+        "filter": format!("{:016x}", filter.id()),
     })))
 }
 
@@ -108,12 +113,14 @@ pub(super) async fn notices(caller: Caller, Path(name): Path<String>) -> Reply<i
     if filter.is_window() {
         return Err(Fault::invalid("a window has no versions to be told of"));
     }
-    let node = Arc::clone(&caller.node);
-    let listener = node.sync.notices.listen(&node, &filter);
-    let events = stream::unfold((listener, node), async |(mut listener, node)| {
+    let listener = caller.node.sync.notices.listen(&caller.node, &filter);
+    let named = Named { node: caller.node, name: name_of(name.as_bytes()).into_owned(), filter: filter.id() };
+    let events = stream::unfold((listener, named), async |(mut listener, named)| {
         let next = tokio::select! {
             next = listener.next() => next,
-            () = node.stop.stopped() => return None,
+            () = named.node.stop.stopped() => return None,
+            // Whoever listens has to find out which filter has the name now, if any.
+            () = named.is_over() => return None,
         };
         let event = match next {
             Some(notice) => sse::Event::default().event(notice.event.name()).data(
@@ -122,7 +129,23 @@ pub(super) async fn notices(caller: Caller, Path(name): Path<String>) -> Reply<i
             ),
             None => sse::Event::default().event("missed").data("{}"),
         };
-        Some((Ok::<_, Infallible>(event), (listener, node)))
+        Some((Ok::<_, Infallible>(event), (listener, named)))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)))
+}
+
+/// A filter that somebody listens to by a name.
+struct Named {
+    node: Arc<Node>,
+    name: String,
+    filter: u64,
+}
+
+impl Named {
+    /// Waits until the name is not this filter's any more.
+    async fn is_over(&self) {
+        while self.node.engine.filter(&self.name).is_some_and(|holder| holder.id() == self.filter) {
+            sleep(SIGN_OF_LIFE).await;
+        }
+    }
 }

@@ -137,6 +137,14 @@ impl Replicas {
         of_filter.clone()
     }
 
+    /// Forgets replicas that were not heard of for a while, also those of filters that nobody asks for any more.
+    pub(crate) fn sweep(&self, now: Instant, gone_after: Duration) {
+        self.lock().retain(|_, of_filter| {
+            of_filter.retain(|_, known| is_there(known, now, gone_after));
+            !of_filter.is_empty()
+        });
+    }
+
     /// Where others give chunks of a filter, those with the most of it first.
     pub(crate) fn peers(&self, filter: u64, id: &str) -> Vec<String> {
         let all = self.lock();
@@ -189,6 +197,9 @@ mod tests {
         replicas.grant(1, "b", start + Duration::from_secs(23));
         let left = replicas.of(1, start + Duration::from_secs(25), WHILE);
         assert_eq!(left.keys().collect::<Vec<_>>(), ["b"], "it may still answer");
+        replicas.heard(2, "d", beat(1, None), start, WHILE).unwrap();
+        replicas.sweep(start + Duration::from_secs(25), WHILE);
+        assert_eq!(replicas.lock().keys().collect::<Vec<_>>(), [&1], "nobody asked for the other filter");
         assert!(replicas.heard(1, "", Beat::default(), start, WHILE).is_err());
         assert!(replicas.heard(1, &"x".repeat(257), Beat::default(), start, WHILE).is_err());
     }

@@ -83,6 +83,11 @@ impl Steward {
         }
     }
 
+    /// Forgets filters that are gone.
+    pub(super) fn forget_gone(&self, node: &Node) {
+        self.lock().guarded.retain(|filter| node.engine.filter_numbered(*filter).is_some());
+    }
+
     /// Makes sure that nobody pins versions of a filter who had the watch before. Gives the number by which this node does; a server by
     /// itself needs none.
     pub(super) async fn guard(&self, node: &Node, filter: u64, watch: Watch) -> Result<Option<u64>> {

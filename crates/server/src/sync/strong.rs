@@ -47,17 +47,13 @@ pub(crate) struct Strong(Mutex<Publishes>);
 #[derive(Debug, Default)]
 struct Publishes {
     phases: HashMap<u64, Phase>,
-    /// How often each filter's phase changed.
-    turns: HashMap<u64, u64>,
+    /// How often a phase changed, whichever filter's.
+    turns: u64,
 }
 
 impl Publishes {
-    fn turns(&self, filter: u64) -> u64 {
-        self.turns.get(&filter).copied().unwrap_or(0)
-    }
-
     fn set(&mut self, filter: u64, phase: Option<Phase>) {
-        *self.turns.entry(filter).or_default() += 1;
+        self.turns += 1;
         match phase {
             Some(phase) => _ = self.phases.insert(filter, phase),
             None => _ = self.phases.remove(&filter),
@@ -93,10 +89,10 @@ impl Strong {
         loop {
             let watch = node.sync.steward.watch(node)?;
             node.sync.steward.guard(node, filter, watch).await?;
-            let turn = self.turns(filter);
+            let turn = self.lock().turns;
             let pinned = node.releases.pinned(filter).await?;
             let under = self.lock();
-            if under.turns(filter) != turn || node.sync.steward.watch(node)? != watch {
+            if under.turns != turn || node.sync.steward.watch(node)? != watch {
                 continue;
             }
             let told = match under.phases.get(&filter) {
@@ -115,10 +111,6 @@ impl Strong {
     pub(crate) fn staged(&self, filter: u64) -> Option<u64> {
         let (Phase::Stage(number) | Phase::Revoke(number)) = self.lock().phases.get(&filter).copied()?;
         Some(number)
-    }
-
-    fn turns(&self, filter: u64) -> u64 {
-        self.lock().turns(filter)
     }
 }
 

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::time::sleep;
-use umbel_client::{Answer, Strategy};
+use umbel_client::{Answer, Server, Strategy};
 use umbel_core::engine::{NewFilter, Sharding};
 use umbel_filter::Spec;
 
-use crate::world::{Centre, Folder, all_maybe, keys, mostly_absent, open, reached, strategies, until};
+use crate::world::{
+    Centre, Folder, PATIENCE, all_maybe, keys, mostly_absent, open, reached, strategies, until,
+};
 
 const NOBODYS: std::ops::Range<u64> = 1_000_000..1_010_000;
 
@@ -226,4 +229,123 @@ async fn a_filter_that_is_dropped_is_unknown_and_one_made_anew_is_another() {
         all_maybe(&replica, 5_000..5_100);
         mostly_absent(&replica, 0..500);
     }
+}
+
+/// Nobody tells it what happens to the filter while it is away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_another_filter_has_when_a_copy_comes_back_is_that_filter() {
+    for strategy in strategies() {
+        for (is_restarted, is_renamed) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut centre = Centre::start();
+            centre.create(Spec::bloom(1_000, 0.01)).await;
+            centre.add(0..500).await;
+            let folder = Folder::new();
+            let options = centre.options(strategy).folder(folder.path());
+            let mut replica = open(options.clone()).await;
+            all_maybe(&replica, 0..500);
+            if is_restarted {
+                replica.close().await.unwrap();
+            }
+            centre.stop();
+            centre.start_unseen();
+            if is_renamed {
+                centre.replace(Spec::bloom(3_000, 0.01)).await;
+            } else {
+                centre.engine().drop_filter(&centre.filter()).await.unwrap();
+                centre.create(Spec::bloom(3_000, 0.01)).await;
+            }
+            centre.add(5_000..5_100).await;
+            centre.stop();
+            centre.start_again();
+            if is_restarted {
+                replica = open(options).await;
+            }
+            let way = format!("{}, restarted: {is_restarted}, renamed: {is_renamed}", strategy.name());
+            let has = |key: &str| replica.contains(key) == Answer::Maybe;
+            until(&replica, &way, || has("key 5000") && has("key 5099")).await;
+            all_maybe(&replica, 5_000..5_100);
+            mostly_absent(&replica, 0..500);
+            // From there on it follows as before.
+            reached(&replica, &centre.add(5_100..5_200).await).await;
+            all_maybe(&replica, 5_000..5_200);
+            replica.close().await.unwrap();
+        }
+    }
+}
+
+/// What was filled anew comes to a copy that was away, however much was filled before anybody changed the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_was_filled_anew_is_followed() {
+    for strategy in strategies() {
+        let mut centre = Centre::start();
+        centre.create(Spec::bloom(1_000_000, 0.01)).await;
+        centre.add(0..500).await;
+        let replica = open(centre.options(strategy)).await;
+        for round in 1..3 {
+            let first = round * 1_000_000;
+            centre.stop();
+            centre.start_unseen();
+            // More than a reader of the log is given at once.
+            centre.rebuild(first..first + 300_000).await;
+            centre.stop();
+            centre.start_again();
+            let has = |number| replica.contains(format!("key {number}")) == Answer::Maybe;
+            until(&replica, strategy.name(), || has(first) && has(first + 299_999)).await;
+            mostly_absent(&replica, first - 1_000_000..first - 999_500);
+            assert!(!replica.status().gone);
+        }
+    }
+}
+
+/// Whoever is told of versions hears of those of the filter that has the name now, without waiting for its slow timer.
+#[tokio::test(flavor = "multi_thread")]
+async fn notices_go_on_when_the_name_is_another_filters() {
+    for round in 0..3 {
+        let centre = Centre::start();
+        centre.create(Spec::bloom(10_000, 0.001)).await;
+        centre.add(0..500).await;
+        let replica = open(centre.options(Strategy::Notify { interval: Duration::from_secs(3_600) })).await;
+        reached(&replica, &centre.add(500..600).await).await;
+        match round {
+            0 => centre.rebuild(0..600).await,
+            1 => centre.replace(Spec::bloom(10_000, 0.001)).await,
+            _ => {
+                let filter = centre.filter();
+                centre.engine().rename(&filter, "elsewhere", false).await.unwrap();
+                centre.create(Spec::bloom(10_000, 0.001)).await;
+            }
+        }
+        for key in 1_000..1_003 {
+            centre.add(key..key + 1).await;
+            let key = format!("key {key}");
+            until(&replica, &key, || replica.contains(&key) == Answer::Maybe).await;
+        }
+    }
+}
+
+/// Versions of every filter are numbered from one: leave to answer from the first is none to answer from that of another filter.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strong_copy_of_another_filter_does_not_answer() {
+    let mut centre = Centre::start();
+    let server = Server::new(&centre.url(), None).unwrap();
+    let pin = async || {
+        let made = server.post(Server::path("f", "versions"), &json!({}), PATIENCE).await.unwrap();
+        server.put(Server::path("f", "current"), &json!({ "version": made["number"] })).await.unwrap();
+        made["number"].as_u64().unwrap()
+    };
+    centre.create(Spec::bloom(1_000, 0.01)).await;
+    centre.add(0..500).await;
+    let first = pin().await;
+    let replica = open(centre.options(Strategy::strong())).await;
+    until(&replica, "it has leave", || replica.contains("key 1") == Answer::Maybe).await;
+    centre.stop();
+    centre.start_unseen();
+    centre.replace(Spec::bloom(3_000, 0.01)).await;
+    centre.add(5_000..5_100).await;
+    centre.stop();
+    centre.start_again();
+    assert_eq!(pin().await, first);
+    until(&replica, "it has leave again", || replica.contains("key 5000") != Answer::Unknown).await;
+    all_maybe(&replica, 5_000..5_100);
+    mostly_absent(&replica, 0..500);
 }

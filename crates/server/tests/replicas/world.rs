@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use umbel_client::{Answer, Error, Options, Replica, Strategy};
-use umbel_core::engine::{Engine, Handle, NewFilter, Token};
+use umbel_core::engine::{Engine, Handle, NewFilter, Refill, Token};
+use umbel_core::entry::Request;
 use umbel_filter::{Fingerprint, Spec};
 use umbel_server::chores::Chores;
 
@@ -49,14 +50,23 @@ impl Centre {
     }
 
     pub(crate) fn start_again(&mut self) {
-        let (folder, address, start) = (self.folder.clone(), self.address, self.start);
+        self.start_at(self.address);
+        self.address = self.running.as_ref().expect("it runs").1.addresses()[0];
+    }
+
+    /// Starts it where nobody looks for it: what is done until it is started again, replicas do not see.
+    pub(crate) fn start_unseen(&mut self) {
+        self.start_at(([127, 0, 0, 1], 0).into());
+    }
+
+    fn start_at(&mut self, address: SocketAddr) {
+        let (folder, start) = (self.folder.clone(), self.start);
         let (running, chores) = apart(move || {
             let running = start(folder);
             let chores = Chores::start(&[address]).expect("the port");
             chores.watch(&running.node, None);
             (running, chores)
         });
-        self.address = chores.addresses()[0];
         self.running = Some((running, chores));
     }
 
@@ -97,6 +107,27 @@ impl Centre {
     pub(crate) async fn remove(&self, numbers: Range<u64>) -> Token {
         let filter = self.filter();
         self.engine().remove(&filter, &self.hashed(numbers)).await.expect("removed").token
+    }
+
+    /// Fills it anew with these keys and lets what came of it take its place.
+    pub(crate) async fn rebuild(&self, numbers: Range<u64>) {
+        self.begin_rebuild(numbers).await;
+        self.finish_rebuild().await;
+    }
+
+    pub(crate) async fn begin_rebuild(&self, numbers: Range<u64>) {
+        let (next, _) = self.engine().begin_rebuild(&self.filter(), &Refill::default()).await.expect("begun");
+        self.engine().fill(&next, &self.hashed(numbers), Request::default()).await.expect("filled");
+    }
+
+    pub(crate) async fn finish_rebuild(&self) {
+        self.engine().finish_rebuild(&self.filter(), true).await.expect("finished");
+    }
+
+    /// Gives its name to a filter that was made beside it.
+    pub(crate) async fn replace(&self, spec: Spec) {
+        let other = self.engine().create(NewFilter::new("other", spec)).await.expect("a filter");
+        self.engine().rename(&other, "f", true).await.expect("renamed");
     }
 
     /// How often the centre counts each key.

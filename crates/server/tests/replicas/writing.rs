@@ -129,3 +129,62 @@ fn all_of_it_works_without_a_runtime() {
     assert_eq!(replica.contains("b"), Answer::Maybe);
     assert!(matches!(replica.add(&["c"]), Err(Error::Closed)));
 }
+
+/// Keys that wait for a filter are for the one that was filled to take its place, once each: also those that were sent before, those
+/// of which nobody knows whether they were, and those that waited for several fillings.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_wait_are_not_lost_when_the_filter_is_filled_anew() {
+    for strategy in strategies() {
+        let centre = Centre::start();
+        centre.create(Spec::counting(50_000, 0.001)).await;
+        let folder = Folder::new();
+        let options = || centre_options(&centre, strategy, &folder);
+        let waiting = || options().window(Duration::from_secs(3_600));
+        let replica = open(options()).await;
+        replica.add(&keys(0..100)).await.unwrap();
+        replica.flush().await.unwrap();
+        replica.close().await.unwrap();
+        // A copy that is there when another filter takes the place of its own, and one that is closed meanwhile.
+        for (round, is_open) in [true, false, true].into_iter().enumerate() {
+            let first = 1_000 * (round as u64 + 1);
+            let replica = open_after_drop(&waiting()).await;
+            replica.add(&keys(first..first + 100)).await.unwrap();
+            if !is_open {
+                replica.close().await.unwrap();
+            }
+            centre.rebuild(first + 500..first + 501).await;
+            let replica = if is_open { replica } else { open_after_drop(&waiting()).await };
+            let new = format!("key {}", first + 500);
+            until(&replica, &new, || replica.contains(&new) == Answer::Maybe).await;
+            all_maybe(&replica, first..first + 100);
+            replica.close().await.unwrap();
+            drop(replica);
+            // What is not sent is there after one more restart, and after one more filling.
+            if round == 2 {
+                centre.rebuild(first + 501..first + 502).await;
+                centre.rebuild(first + 502..first + 503).await;
+            }
+            let replica = open_after_drop(&options()).await;
+            let token = replica.flush().await.unwrap();
+            reached(&replica, &token).await;
+            assert_eq!(replica.status().refused_keys, 0, "{}: {:#?}", strategy.name(), replica.status());
+            all_maybe(&replica, first..first + 100);
+            assert_eq!(centre.counts(first..first + 100).await, [1; 100], "{} {round}", strategy.name());
+            replica.close().await.unwrap();
+        }
+        // Dropped in the middle of sending while it is filled anew: some keys were sent, of which nobody heard.
+        for round in 0..6_u64 {
+            let first = 10_000 + round * 1_000;
+            centre.begin_rebuild(first + 500..first + 501).await;
+            let replica = open_after_drop(&options()).await;
+            replica.add(&keys(first..first + 100)).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2 * round)).await;
+            drop(replica);
+            centre.finish_rebuild().await;
+            let replica = open_after_drop(&options()).await;
+            replica.flush().await.unwrap();
+            assert_eq!(centre.counts(first..first + 100).await, [1; 100], "{} {round}", strategy.name());
+            replica.close().await.unwrap();
+        }
+    }
+}

@@ -16,7 +16,11 @@ fn store(disk: &MemoryDisk) -> Store {
 }
 
 fn open(disk: &MemoryDisk, dedup: bool) -> Spool {
-    Spool::open(Some(&store(disk)), 1, dedup, &SeededRandom::new(disk.operations())).unwrap()
+    Spool::open(Some(&store(disk)), filter(1, dedup), &SeededRandom::new(disk.operations())).unwrap()
+}
+
+fn filter(number: u64, dedup: bool) -> Target {
+    Target { filter: number, line: "murmur3 f".to_owned(), is_successor: false, dedup }
 }
 
 /// A centre that does every request of a session once.
@@ -40,7 +44,7 @@ impl Centre {
 
 #[test]
 fn keys_are_sent_in_order_in_requests_of_one_kind() {
-    let mut spool = Spool::open(None, 1, false, &SeededRandom::new(1)).unwrap();
+    let mut spool = Spool::open(None, filter(1, false), &SeededRandom::new(1)).unwrap();
     let many: Vec<_> = (0..25_000).map(key).collect();
     spool.push(vec![(Change::Add, many.clone(), 1), (Change::Add, vec![key(7)], 2)]).unwrap();
     spool.push(vec![(Change::Remove, vec![key(7)], 3), (Change::Add, vec![key(8)], 4)]).unwrap();
@@ -160,15 +164,39 @@ fn keys_of_another_filter_are_dropped_and_sequences_go_on() {
     spool.push(vec![(Change::Add, vec![key(1), key(1)], 1)]).unwrap();
     assert_eq!(spool.seal().unwrap().unwrap().keys, [key(1)], "twice is once");
     let session = spool.session;
-    let mut other = Spool::open(Some(&store(&disk)), 2, true, &SeededRandom::new(9)).unwrap();
+    let mut other = Spool::open(Some(&store(&disk)), filter(2, true), &SeededRandom::new(9)).unwrap();
     assert_eq!((other.keys(), other.session, other.sequence), (0, session, 1));
     assert_eq!(other.seal().unwrap(), None);
 }
 
 #[test]
+fn keys_are_for_the_filter_that_took_the_place_of_another() {
+    let successor = |number| Target { is_successor: true, ..filter(number, false) };
+    let disk = MemoryDisk::default();
+    let open = |target| Spool::open(Some(&store(&disk)), target, &SeededRandom::new(9)).unwrap();
+    let mut spool = open(filter(1, true));
+    spool.push(vec![(Change::Add, vec![key(1), key(1)], 1), (Change::Remove, vec![key(2)], 2)]).unwrap();
+    // It was sent to the first filter, and nobody heard of it.
+    let sent = spool.seal().unwrap().cloned().unwrap();
+    assert_eq!(spool.go_on_with(successor(2)).unwrap(), 0);
+    assert_eq!((spool.keys(), spool.filter()), (3, 2));
+    assert_eq!(spool.seal().unwrap(), Some(&sent));
+    spool.done(&Token::default());
+    drop(spool);
+    // Those between are gone by now.
+    let mut spool = open(successor(5));
+    assert_eq!((spool.keys(), spool.sequence, spool.filter()), (1, 1, 5));
+    assert_eq!(spool.seal().unwrap().unwrap().change, Change::Remove);
+    drop(spool);
+    // Another name, or other hashes: it was filled to take the place of a filter that has nothing to do with this one.
+    let stranger = Target { line: "xxh3 f".to_owned(), ..successor(6) };
+    assert_eq!(open(stranger).keys(), 0);
+}
+
+#[test]
 fn every_flipped_bit_is_noticed() {
     let mut whole = Vec::new();
-    put(&mut whole, tag::OPENED, &[5, 0, 1]);
+    put_opened(&mut whole, &[5, 0, 1], "murmur3 f");
     put_keys(&mut whole, Change::Add, &[key(1), key(2)]);
     put(&mut whole, tag::SEALED, &[1, 2]);
     for bit in 0..whole.len() * 8 {
