@@ -198,7 +198,8 @@ impl Monitor {
             let was = std::mem::replace(&mut state.operations_at_point, operations);
             let step = STEP_SECONDS as f64;
             let of_all = |of: fn(&FilterPoint) -> f64| -> f64 {
-                state.watched.values().filter_map(|watched| watched.points.back()).map(of).sum()
+                // The sum of nothing is -0.0.
+                state.watched.values().filter_map(|watched| watched.points.back()).map(of).sum::<f64>() + 0.0
             };
             let point = Point {
                 at_ms,
