@@ -101,7 +101,10 @@ async fn take_commands<S: AsyncWrite + Unpin>(
                 }
                 start += bytes;
             }
-            Ok(None) => break,
+            Ok(None) => {
+                start += parser.pass_over();
+                break;
+            }
             Err(error) => {
                 Box::pin(session.finish_run()).await;
                 session.refuse(&error.to_string().into());

@@ -189,14 +189,15 @@ impl Session {
         if wanted == Wants::NotTheNext {
             self.wants = Wants::Replies;
         }
-        let changes_wish = self.take_one(command).await;
+        let changes_wish = self.take_one(command, wanted).await;
         if wanted != Wants::Replies && !changes_wish {
             self.reply.truncate(before);
         }
     }
 
-    /// Takes a command that does not go on with a run. Gives whether it made the client want replies, its own among them.
-    async fn take_one(&mut self, command: Command<'_>) -> bool {
+    /// Takes a command that does not go on with a run, and whose reply is wanted or not. Gives whether it made the client want replies, its own
+    /// among them.
+    async fn take_one(&mut self, command: Command<'_>, wanted: Wants) -> bool {
         let id = match self.find(command) {
             Ok(id) => id,
             Err(refusal) => {
@@ -222,7 +223,7 @@ impl Session {
         if self.node.clients.are_watched() && id != Id::Exec {
             self.show(id.row(), command);
         }
-        if self.wants == Wants::Replies && is_run(id) {
+        if wanted == Wants::Replies && is_run(id) {
             // The keys wait for more of them; the run is answered before anything else happens.
             match self.filter_of_run(id, command.get(1)).await {
                 Ok(filter) => self.begin_run(id, command, filter),
@@ -393,9 +394,12 @@ impl Session {
             let event = if id.row().is("fast") { Event::FastCommand } else { Event::Command };
             self.node.latency.record(event, took);
         }
-        // A secret is not shown.
-        if took >= self.node.slowlog.threshold() && id != Id::UmbelPeerHello {
+        // Who says nothing but a secret is not shown.
+        if took >= self.node.slowlog.threshold() && !matches!(id, Id::Auth | Id::UmbelPeerHello) {
             let words: Vec<&[u8]> = match command {
+                Some(command) if may_hold_secret(id) => {
+                    command.from(0).take(2).chain([&b"(redacted)"[..]]).collect()
+                }
                 Some(command) => command.from(0).collect(),
                 None => vec![&self.run.name, &self.run.key],
             };
@@ -669,6 +673,11 @@ impl Run {
 
 fn is_run(id: Id) -> bool {
     is_add(id) || matches!(id, Id::BfExists | Id::BfMexists | Id::CfExists | Id::CfMexists)
+}
+
+/// Whether a password may be among a command's arguments.
+fn may_hold_secret(id: Id) -> bool {
+    matches!(id, Id::Hello | Id::AclSetuser | Id::ConfigSet)
 }
 
 fn is_cuckoo(id: Id) -> bool {

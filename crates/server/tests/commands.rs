@@ -235,6 +235,26 @@ fn slow_commands_are_kept() {
 }
 
 #[test]
+fn slow_commands_do_not_show_passwords() {
+    let server = start();
+    let mut client = server.connect();
+    server.node.slowlog.set(0, 100);
+    for line in [
+        "AUTH hunter2",
+        "HELLO 2 AUTH default hunter2",
+        "ACL SETUSER somebody >hunter2",
+        "CONFIG SET requirepass hunter2",
+        "AUTH default hunter2",
+        "CONFIG SET requirepass \"\"",
+    ] {
+        client.ask(line);
+    }
+    let log = client.ask("SLOWLOG GET -1");
+    assert!(log.contains("SETUSER") && log.contains("requirepass") == log.contains("hunter2"), "{log}");
+    assert!(!log.contains("hunter2") && log.contains("(redacted)"), "{log}");
+}
+
+#[test]
 fn latency_is_watched_on_demand() {
     let server = start_with(new_folder(), |config| config.enable_debug_command = true);
     let mut client = server.connect();

@@ -85,6 +85,8 @@ fn replies_only_where_they_are_wanted() {
     assert_eq!(client.ask("PING 2"), "$1\r\n2\r\n");
     client.write(b"CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING 1\r\n");
     assert_eq!(client.ask("PING 2"), "$1\r\n2\r\n");
+    client.write(b"CLIENT REPLY SKIP\r\nBF.ADD skipped a\r\nCLIENT REPLY SKIP\r\nBF.MEXISTS skipped a b\r\n");
+    assert_eq!(client.ask("BF.EXISTS skipped a"), ":1\r\n");
     client.write(b"CLIENT REPLY SKIP\r\n");
     assert_eq!(client.ask("CLIENT REPLY ON"), "+OK\r\n");
     client.write(

@@ -489,6 +489,21 @@ fn what_is_only_announced_takes_no_memory() {
     assert!(grown < 32 << 20, "{grown} bytes for what was only announced");
 }
 
+#[test]
+fn what_says_nothing_takes_no_memory() {
+    let server = start_small(1);
+    let before = resident_bytes();
+    for nothing in ["\n", "*0\r\n"] {
+        let mut client = server.connect();
+        client.write(nothing.repeat((64 << 20) / nothing.len()).as_bytes());
+        client.write(b"PING\r\n");
+        assert_eq!(client.value(), Value::Simple("PONG".into()), "after much of {nothing:?}");
+        let grown = resident_bytes().saturating_sub(before);
+        println!("64 MiB of {nothing:?} took {} KiB", grown >> 10);
+        assert!(grown < 32 << 20, "{grown} bytes for {nothing:?}");
+    }
+}
+
 /// Writes as much as the server takes, for a while, and reads nothing. Gives the bytes that were written.
 fn push(stream: &mut TcpStream, bytes: &[u8], time: Duration) -> usize {
     stream.set_nonblocking(true).expect("a mode");

@@ -36,6 +36,8 @@ fn answers_have_positions_and_requests_are_done_once() {
     assert!(client.ask("UMBEL.EXISTS nothing ITEMS a").ends_with("*1\r\n+unknown\r\n"));
     assert!(client.ask(&format!("UMBEL.WAIT {after}")).starts_with('$'));
     assert!(client.ask("UMBEL.WAIT 0:ffffffffffffffff 20").starts_with("-TRYAGAIN"));
+    let forever = client.ask("UMBEL.WAIT 0:ffffffffffffffff 18446744073709551615");
+    assert_eq!(forever, "-ERR a wait takes 60000 milliseconds at most\r\n");
     assert!(client.ask("UMBEL.REMOVE c ITEMS a never").ends_with("*2\r\n:1\r\n:0\r\n"));
     assert_eq!(client.ask("UMBEL.VERIFY c a"), "*1\r\n:0\r\n");
     assert_eq!(client.ask("UMBEL.ADD c SESSION 7 ITEMS a"), "-ERR SESSION and SEQUENCE go together\r\n");
@@ -82,6 +84,11 @@ fn filters_go_to_files_and_come_back() {
     assert_eq!(client.send(&[b"RESTORE", b"r", b"100000", &dump]), "+OK\r\n");
     assert_eq!(client.ask("BF.MEXISTS r 1 2 3 4"), "*4\r\n:1\r\n:1\r\n:1\r\n:0\r\n");
     assert_eq!(client.ask("TTL r"), ":100\r\n");
+    client.ask("BF.ADD r 4");
+    let words: [&[u8]; 5] = [b"RESTORE", b"r", b"0", &dump, b"REPLACE"];
+    assert_eq!(client.send(&words), "+OK\r\n");
+    assert_eq!(client.ask("BF.MEXISTS r 1 2 3 4"), "*4\r\n:1\r\n:1\r\n:1\r\n:0\r\n");
+    assert_eq!((client.ask("TTL r"), client.ask("DBSIZE")), (":-1\r\n".into(), ":4\r\n".into()));
     dump[20] ^= 1;
     let damaged = client.send(&[b"RESTORE", b"x", b"0", &dump]);
     assert_eq!(damaged, "-ERR DUMP payload version or checksum are wrong\r\n");

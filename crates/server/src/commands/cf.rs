@@ -242,14 +242,8 @@ pub async fn count(session: &mut Session, command: Command<'_>) -> Outcome {
     };
     check_kind(&filter, true)?;
     let key = filter.hasher().fingerprint(command.get(2));
-    let count = if filter.definition().retain {
-        session.node.engine.verify(&filter, &[key]).await?.first().copied().unwrap_or_default()
-    } else {
-        session.node.engine.contains(&filter, &[key], None).await?;
-        let projection = filter.projection(filter.slot(key)).ok_or_else(|| cannot_tell(command.get(1)))?;
-        projection.count(key)
-    };
-    session.reply.count(count);
+    let counts = session.node.engine.count(&filter, &[key]).await?;
+    session.reply.count(counts.first().copied().unwrap_or_default());
     Ok(())
 }
 

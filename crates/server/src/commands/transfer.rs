@@ -169,15 +169,24 @@ pub(super) async fn restore(session: &mut Session, command: Command<'_>) -> Outc
     let Some(Whole::Own(loader)) = partial.filter(Partial::is_whole).map(Partial::finish).transpose()? else {
         return Err("ERR Bad data format".into());
     };
-    if let Some(there) = there {
-        engine.drop_filter(&there).await?;
-    }
-    let own_name = name.clone().into_owned();
+    // What is there stays until the other one is whole.
+    let own_name = match &there {
+        Some(_) => format!("restored-{:x}-{:x}", unix_time().as_micros(), session.client.id),
+        None => name.clone().into_owned(),
+    };
     let import = |node: Arc<Node>| async move { node.engine.import_loaded(&own_name, *loader).await };
     let filter = beside(&session.node, import).await?;
-    if ttl > 0 {
-        let now = unix_time().as_millis() as u64;
-        engine.expire(&filter, Some(if absolute { ttl } else { now.saturating_add(ttl) })).await?;
+    let settle = async {
+        if ttl > 0 {
+            let now = unix_time().as_millis() as u64;
+            engine.expire(&filter, Some(if absolute { ttl } else { now.saturating_add(ttl) })).await?;
+        }
+        if there.is_some() { engine.rename(&filter, &name, true).await } else { Ok(()) }
+    };
+    if let Err(error) = settle.await {
+        // Why it is not there is said; that its rest stays too would be no more use.
+        let _ = engine.drop_filter(&filter).await;
+        return Err(error.into());
     }
     session.reply.ok();
     Ok(())

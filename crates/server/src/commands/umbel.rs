@@ -16,8 +16,11 @@ use crate::resp::{Command, Reply};
 use crate::session::Session;
 use crate::work::beside;
 
-/// How often somebody looks who waits for a position.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How long somebody may wait for a position: nobody notices that it hangs up meanwhile.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How soon it is looked for the first time whether it is reached, and how seldom in the end: each look may read the log.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(100);
 
 const HELP: &[&str] = &[
     "UMBEL.CREATE key capacity error [KIND bloom|counting|counting8] [FAMILY murmur3|xxh3|keyed|redisbloom|redisson]",
@@ -234,12 +237,16 @@ pub(super) async fn wait(session: &mut Session, command: Command<'_>) -> Outcome
         2 => Duration::from_secs(1),
         _ => Duration::from_millis(unsigned(command.get(2)).ok_or("ERR bad number of milliseconds")?),
     };
-    let begun = session.node.now();
+    if most > WAIT_MAX {
+        return Err(format!("ERR a wait takes {} milliseconds at most", WAIT_MAX.as_millis()).into());
+    }
+    let (begun, mut pause) = (session.node.now(), LOOK_AGAIN);
     loop {
         match session.node.engine.reached(&token).await {
             Ok(()) => break,
             Err(umbel_core::Error::Retry(_)) if begun.elapsed() < most && !session.client.is_killed() => {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(LOOK_AGAIN_MAX);
             }
             Err(error) => return Err(error.into()),
         }

@@ -166,6 +166,12 @@ impl Parser {
         }
     }
 
+    /// How many bytes before the next command say nothing, such as empty lines, when [`next`](Self::next) has found no command: they need not be
+    /// seen again.
+    pub fn pass_over(&mut self) -> usize {
+        if self.stage == Stage::Fresh { std::mem::take(&mut self.at) } else { 0 }
+    }
+
     /// The last argument of a command at the start of `input` whose other bytes are those that another command began with
     /// ([`Command::head`]), and how many bytes it has. Nothing if it is another one, not whole, or wrong: [`next`](Self::next) finds out.
     #[inline]

@@ -228,6 +228,15 @@ fn any_node_answers_for_all() {
     assert_eq!(insist(&mut on_a, &["CF.ADD", "erasable", "x"]), Value::Integer(1));
     assert_eq!(insist(&mut on_b, &["CF.COUNT", "erasable", "x"]), Value::Integer(1));
     assert_eq!(insist(&mut on_c, &["CF.DEL", "erasable", "x"]), Value::Integer(1));
+    // One that does not keep its keys is asked where it is, too.
+    let forgetful = "UMBEL.CREATE forgetful 100000 0.001 KIND counting RETAIN no SHARDS all";
+    insist(&mut on_a, &forgetful.split(' ').collect::<Vec<_>>());
+    for item in (0..40).map(|n| n.to_string()) {
+        assert_eq!(insist(&mut on_a, &["CF.ADD", "forgetful", &item]), Value::Integer(1), "{item}");
+        for asked in [&mut on_a, &mut on_b, &mut on_c] {
+            assert_eq!(insist(asked, &["CF.COUNT", "forgetful", &item]), Value::Integer(1), "{item}");
+        }
+    }
     assert_eq!(insist(&mut on_b, &["CF.EXISTS", "erasable", "x"]), Value::Integer(0));
     assert_eq!(insist(&mut on_c, &["DEL", "large"]), Value::Integer(1));
     assert_eq!(insist(&mut on_a, &["EXISTS", "large"]), Value::Integer(0));

@@ -18,6 +18,7 @@ fn in_pieces(input: &[u8], piece: usize) -> Result<Vec<Vec<Vec<u8>>>, String> {
             found.push(command.from(0).map(<[u8]>::to_vec).collect());
             start += bytes;
         }
+        start += parser.pass_over();
     }
     Ok(found)
 }
@@ -39,6 +40,23 @@ fn finds_commands_however_they_are_cut() {
         assert_eq!(in_pieces(input, piece), Ok(expected.clone()), "pieces of {piece}");
     }
     assert_eq!(commands(input), Ok(expected));
+}
+
+#[test]
+fn what_says_nothing_need_not_be_kept() {
+    let mut parser = Parser::default();
+    let nothing = b"\r\n*0\r\n\n*-1\r\n";
+    let input = [&nothing[..], b"*1\r\n$4\r\nPI"].concat();
+    for end in 0..=nothing.len() {
+        let mut parser = Parser::default();
+        assert_eq!(parser.next(&input[..end], &LIMITS), Ok(None));
+        let passed = parser.pass_over();
+        assert!(end - passed < 5, "of {end} bytes {passed} are passed over");
+        assert_eq!(parser.pass_over(), 0);
+    }
+    // What a command has begun with is needed again.
+    assert_eq!(parser.next(&input, &LIMITS), Ok(None));
+    assert_eq!(parser.pass_over(), 0);
 }
 
 #[test]
