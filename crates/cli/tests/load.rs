@@ -239,6 +239,31 @@ fn a_rebuild_that_was_killed_goes_on_while_the_filter_is_used() {
     assert_eq!(folder.files().len(), 2, "{:?}", folder.files());
 }
 
+/// Nobody can tell a source that says nothing to stop.
+#[test]
+fn whoever_stops_it_twice_need_not_wait_for_the_source() {
+    let (server, folder) = (Server::new(), Folder::new("twice"));
+    Asked::new(&server).make(&json!({ "name": "urls", "capacity": 1_000, "error": 0.001 }));
+    for arguments in [&["urls", "-"][..], &["urls", "-", "--count"]] {
+        let mut command = command(&server, &folder.0, arguments);
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let silent = child.stdin.take();
+        // One that does not listen yet would end at once.
+        std::thread::sleep(Duration::from_secs(2));
+        let process = child.id().to_string();
+        for is_over in [false, true] {
+            assert!(Command::new("kill").args(["-INT", &process]).status().unwrap().success());
+            std::thread::sleep(Duration::from_secs(1));
+            let ended = child.try_wait().unwrap();
+            if ended.is_some() != is_over {
+                let _ = child.kill();
+            }
+            assert_eq!(ended.map(|status| status.code()), is_over.then_some(Some(130)), "{arguments:?}");
+        }
+        drop(silent);
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said_before_it_begins() {
     let (server, folder) = (Server::new(), Folder::new("wrong"));

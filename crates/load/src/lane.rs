@@ -97,13 +97,15 @@ struct Sender<'a> {
     work: &'a Work<'a>,
     who: Who,
     journal: Option<Journal>,
+    /// The part whose batch is in the journal.
+    journalled: Option<usize>,
 }
 
 impl<'a> Sender<'a> {
     fn new(work: &'a Work<'a>, lane: usize) -> Self {
         let who = Who { session: work.session_of(lane), sequence: 0 };
         let path = work.checkpoint.as_ref().filter(|_| work.options.exactly_once).map(Checkpoint::path);
-        Self { work, who, journal: path.map(|path| Journal::of(path, lane)) }
+        Self { work, who, journal: path.map(|path| Journal::of(path, lane)), journalled: None }
     }
 
     fn run(&mut self, told: Receiver<Read>, give_back: &SyncSender<Batch>) -> Result<()> {
@@ -130,6 +132,10 @@ impl<'a> Sender<'a> {
             let packed = work.sink.pack(batch)?;
             self.who.sequence += 1;
             if let Some(journal) = &self.journal {
+                // Until the checkpoint has the last batch of a part, only the journal says that it was sent.
+                if self.journalled.replace(part).is_some_and(|before| before != part) {
+                    work.write_now()?;
+                }
                 let (batches, before) = work.counted(part);
                 let entry = Entry {
                     who: self.who,

@@ -30,6 +30,14 @@ pub const ALIKE_ROWS_MAX: usize = 16;
 pub const MARKS_MAX: usize = 64;
 /// How often a checkpoint is written.
 pub const CHECKPOINT_EVERY: Duration = Duration::from_millis(500);
+/// How long nothing has come from a database, or been taken by it, until it is asked whether it is there.
+pub const SILENCE: Duration = Duration::from_secs(15);
+/// How long after that it may take to say so, being asked every five seconds.
+pub const SILENCE_PROBES: u32 = 3;
+/// The pause between these questions.
+pub const SILENCE_PROBE_EVERY: Duration = Duration::from_secs(5);
+/// How long a database that is there may take for its next bytes, where its client can be told so. A query may have to sort everything first.
+pub const ANSWER_MAX: Duration = Duration::from_secs(600);
 /// The first pause before another try.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// The longest pause before another try.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -133,6 +134,8 @@ impl<'a> Loader<'a> {
             throttle,
             begun: Instant::now(),
             writing: Mutex::new(Instant::now()),
+            taken: AtomicU64::new(0),
+            written: AtomicU64::new(0),
         };
         let outcome = work.settle().and_then(|()| work.read(0..lanes)).and_then(|()| work.read_tail(lanes));
         let states = locked(&work.states);
@@ -171,6 +174,9 @@ pub(crate) struct Work<'a> {
     begun: Instant,
     /// When the checkpoint is to be written again; whoever writes it has the lock.
     writing: Mutex<Instant>,
+    /// Batches that have arrived, and how many of them are in the checkpoint.
+    taken: AtomicU64,
+    written: AtomicU64,
 }
 
 impl Work<'_> {
@@ -271,6 +277,7 @@ impl Work<'_> {
     /// A batch is at the sink.
     pub(crate) fn took(&self, part: usize, after: Bookmark, counts: Counts) -> Result<()> {
         locked(&self.states)[part].took(after, counts);
+        self.taken.fetch_add(1, Ordering::AcqRel);
         self.progress.add(counts);
         self.write_if_due()
     }
@@ -292,8 +299,26 @@ impl Work<'_> {
         if now < *due {
             return Ok(());
         }
+        self.write(checkpoint, &mut due)
+    }
+
+    /// Writes down all that has arrived by now, whenever that was done last.
+    pub(crate) fn write_now(&self) -> Result<()> {
+        let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
+        let asked = self.taken.load(Ordering::Acquire);
+        let mut due = locked(&self.writing);
+        // Whoever wrote it while this waited may have done so with all of it.
+        if self.written.load(Ordering::Acquire) >= asked {
+            return Ok(());
+        }
+        self.write(checkpoint, &mut due)
+    }
+
+    fn write(&self, checkpoint: &Checkpoint, due: &mut Instant) -> Result<()> {
+        let (now, taken) = (Instant::now(), self.taken.load(Ordering::Acquire));
         let states = locked(&self.states).clone();
         checkpoint.write(&states)?;
+        self.written.store(taken, Ordering::Release);
         *due = now + CHECKPOINT_EVERY.max(now.elapsed() * CHECKPOINT_SHARE);
         Ok(())
     }

@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 use umbel_filter::{Family, Hasher};
 use umbel_load::limits::LANES_MAX;
 use umbel_load::sink::ServerSink;
 use umbel_load::{Counts, Loader, Options, Part, Progress, Source};
 
+use super::STOPPED;
 use super::show::{Show, event};
 use crate::remote::{parse_time, runtime};
 use crate::units::{grouped, parse_count};
@@ -129,7 +132,7 @@ impl Fill<'_> {
     }
 }
 
-/// Does something in a thread of its own while it is shown how it goes, until somebody stops it.
+/// Does something in a thread of its own while it is shown how it goes, until somebody stops it. Whoever does so twice does not wait for it.
 pub(super) fn watched<T: Send>(progress: &Progress, show: &mut Show, work: impl FnOnce() -> T + Send) -> T {
     let is_over = AtomicBool::new(false);
     let signals = runtime().ok();
@@ -142,12 +145,18 @@ pub(super) fn watched<T: Send>(progress: &Progress, show: &mut Show, work: impl 
         let watcher = scope.spawn(|| {
             let Some(runtime) = &signals else { return };
             runtime.block_on(async {
-                let mut signal = std::pin::pin!(tokio::signal::ctrl_c());
+                let Ok(mut signals) = signal(SignalKind::interrupt()) else { return };
+                let mut was_told = false;
                 while !is_over.load(Ordering::Acquire) {
-                    if tokio::time::timeout(LOOK_EVERY, &mut signal).await.is_ok() {
-                        progress.stop();
-                        return;
+                    if timeout(LOOK_EVERY, signals.recv()).await.is_err() {
+                        continue;
                     }
+                    if std::mem::replace(&mut was_told, true) {
+                        // A source that says nothing holds up whoever reads it. What has arrived is written down already, but for the
+                        // last moments, which are sent again.
+                        std::process::exit(STOPPED.into());
+                    }
+                    progress.stop();
                 }
             });
         });

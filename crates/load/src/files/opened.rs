@@ -117,10 +117,6 @@ impl Opened {
         let wrong = |error: io::Error| Error::file(path.display(), &error);
         let file = File::open(path).map_err(wrong)?;
         let found = file.metadata().map_err(wrong)?;
-        // A pipe can be read once, and not be looked into before.
-        if !found.is_file() {
-            return Self::streamed(file).map_err(wrong);
-        }
         Self::whole(file, found.len()).map_err(wrong)
     }
 

@@ -1,14 +1,18 @@
 //! A column of a Parquet file: row groups one after another.
 
+use std::collections::VecDeque;
+
 use parquet::basic::{LogicalType, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::DataType;
+use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::FileReader;
 use parquet::schema::types::ColumnDescPtr;
 
-use crate::limits::BATCH_KEYS_MAX;
 use crate::{Batch, Bookmark, Cursor, Error, Result};
+
+/// Rows that are read at once.
+const ROWS: usize = 1024;
 
 /// A file that can be read, and its name.
 pub(super) type File = (Box<dyn FileReader>, String);
@@ -36,7 +40,7 @@ pub(super) fn open(
             .filter(|(group, _)| (from..=to).contains(group))
             .ok_or_else(|| Error::Corrupt(format!("{}: {text:?} is no place in it", opened.name)))?,
     };
-    let mut column = Column { opened, to, group, row: 0, reader: None };
+    let mut column = Column { opened, to, group, row: 0, reader: None, waiting: VecDeque::new() };
     column.pass(row)?;
     Ok(Box::new(column))
 }
@@ -113,9 +117,11 @@ struct Column {
     opened: Opened,
     to: u64,
     group: u64,
-    /// Rows of the group that were read.
+    /// Rows of the group that went into batches.
     row: u64,
     reader: Option<ColumnReader>,
+    /// Rows behind them that were read already: long values fill a batch before all of them are in it.
+    waiting: VecDeque<Option<ByteArray>>,
 }
 
 impl Column {
@@ -158,69 +164,74 @@ impl Column {
     }
 }
 
-/// Reads some rows into a batch, and says how many.
+/// Reads some rows, those without a value as none.
 fn take<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
-    rows: usize,
     column: &ColumnDescPtr,
-    batch: &mut Batch,
     name: &str,
-    push: impl Fn(&mut Batch, &T::T) -> Result<()>,
-) -> Result<usize> {
+    key: impl Fn(T::T) -> ByteArray,
+) -> Result<VecDeque<Option<ByteArray>>> {
     let (mut levels, mut values) = (Vec::new(), Vec::new());
     let whole = column.max_def_level();
-    let read = reader.read_records(rows, (whole > 0).then_some(&mut levels), None, &mut values);
+    let read = reader.read_records(ROWS, (whole > 0).then_some(&mut levels), None, &mut values);
     let (rows, ..) = read.map_err(|error| wrong(name, &error))?;
-    let mut values = values.iter();
-    for row in 0..rows {
-        // Only values that are there are among them.
-        let is_there = whole == 0 || levels.get(row) == Some(&whole);
-        match if is_there { values.next() } else { None } {
-            Some(value) => push(batch, value)?,
-            None => batch.skip(),
-        }
+    let mut values = values.into_iter().map(key);
+    // Only values that are there are among them.
+    let is_there = |row: usize| whole == 0 || levels.get(row) == Some(&whole);
+    Ok((0..rows).map(|row| if is_there(row) { values.next() } else { None }).collect())
+}
+
+fn text(number: impl ToString + Copy) -> ByteArray {
+    number.to_string().into_bytes().into()
+}
+
+impl Column {
+    /// Reads the next rows of the group, or none at its end; false behind the last group.
+    fn read(&mut self) -> Result<bool> {
+        let (column, name) = (self.opened.descriptor.clone(), self.opened.name.clone());
+        let is_unsigned =
+            matches!(column.logical_type_ref(), Some(LogicalType::Integer(kind)) if !kind.is_signed);
+        let Some(reader) = self.reader()? else { return Ok(false) };
+        self.waiting = match reader {
+            ColumnReader::ByteArrayColumnReader(reader) => take(reader, &column, &name, |value| value)?,
+            ColumnReader::FixedLenByteArrayColumnReader(reader) => {
+                take(reader, &column, &name, ByteArray::from)?
+            }
+            ColumnReader::Int32ColumnReader(reader) => {
+                take(reader, &column, &name, |value| match is_unsigned {
+                    true => text(value as u32),
+                    false => text(value),
+                })?
+            }
+            ColumnReader::Int64ColumnReader(reader) => {
+                take(reader, &column, &name, |value| match is_unsigned {
+                    true => text(value as u64),
+                    false => text(value),
+                })?
+            }
+            ColumnReader::BoolColumnReader(reader) => take(reader, &column, &name, text)?,
+            _ => VecDeque::new(),
+        };
+        Ok(true)
     }
-    Ok(rows)
 }
 
 impl Cursor for Column {
     fn next(&mut self, batch: &mut Batch) -> Result<Option<Bookmark>> {
-        let (column, name) = (self.opened.descriptor.clone(), self.opened.name.clone());
-        let is_unsigned =
-            matches!(column.logical_type_ref(), Some(LogicalType::Integer(kind)) if !kind.is_signed);
-        let text = |batch: &mut Batch, number: String| batch.push(number.as_bytes());
         // A row group may have fewer rows than a batch, and a batch that is begun is not ended by it.
         while !batch.is_full() {
-            let left = BATCH_KEYS_MAX - (batch.len() + batch.nulls() as usize);
-            // Long values fill a batch before its rows do.
-            let rows = left.min(1024);
-            let Some(reader) = self.reader()? else { break };
-            let taken = match reader {
-                ColumnReader::ByteArrayColumnReader(reader) => {
-                    take(reader, rows, &column, batch, &name, |batch, value| batch.push(value.data()))?
+            if let Some(value) = self.waiting.pop_front() {
+                match value {
+                    Some(value) => batch.push(value.data())?,
+                    None => batch.skip(),
                 }
-                ColumnReader::FixedLenByteArrayColumnReader(reader) => {
-                    take(reader, rows, &column, batch, &name, |batch, value| batch.push(value.data()))?
-                }
-                ColumnReader::Int32ColumnReader(reader) => {
-                    take(reader, rows, &column, batch, &name, |batch, value| match is_unsigned {
-                        true => text(batch, (*value as u32).to_string()),
-                        false => text(batch, value.to_string()),
-                    })?
-                }
-                ColumnReader::Int64ColumnReader(reader) => {
-                    take(reader, rows, &column, batch, &name, |batch, value| match is_unsigned {
-                        true => text(batch, (*value as u64).to_string()),
-                        false => text(batch, value.to_string()),
-                    })?
-                }
-                ColumnReader::BoolColumnReader(reader) => {
-                    take(reader, rows, &column, batch, &name, |batch, value| text(batch, value.to_string()))?
-                }
-                _ => 0,
-            };
-            self.row += taken as u64;
-            if taken == 0 {
+                self.row += 1;
+                continue;
+            }
+            if !self.read()? {
+                break;
+            }
+            if self.waiting.is_empty() {
                 batch.consumed(self.group_bytes());
                 (self.group, self.row, self.reader) = (self.group + 1, 0, None);
             }

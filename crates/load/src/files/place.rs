@@ -109,7 +109,10 @@ fn paths(patterns: &[String]) -> Result<Vec<PathBuf>> {
     for pattern in patterns {
         let before = found.len();
         // A file may have a star in its name.
-        if Path::new(pattern).exists() {
+        if let Ok(about) = std::fs::metadata(pattern) {
+            if !about.is_file() {
+                return Err(no_file(pattern, about.is_dir()));
+            }
             found.push(PathBuf::from(pattern));
         } else {
             let paths = glob::glob(pattern)
@@ -131,4 +134,16 @@ fn paths(patterns: &[String]) -> Result<Vec<PathBuf>> {
     let mut seen = std::collections::HashSet::new();
     found.retain(|path| seen.insert(path.clone()));
     Ok(found)
+}
+
+/// Files are opened several times: to see how they are packed, to estimate, to read each part. What can be read only once would have lost
+/// its beginning by then.
+fn no_file(name: &str, is_folder: bool) -> Error {
+    Error::Invalid(if is_folder {
+        format!("{name:?} is a folder; name its files, as in '{}/*'", name.trim_end_matches('/'))
+    } else {
+        format!(
+            "{name:?} is a pipe or a device, which can be read only once: pipe it into - (standard input)"
+        )
+    })
 }

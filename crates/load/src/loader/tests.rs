@@ -217,18 +217,23 @@ fn every_key_arrives_once_whatever_is_cut_off() {
 }
 
 /// A load that is killed after some sends, again and again: each time its folder is what it was at that moment.
-fn survives_kills(exactly_once: bool, seed: u64) -> (HashMap<String, u64>, HashMap<String, u64>) {
-    let folder =
-        std::env::temp_dir().join(format!("umbel-kills-{exactly_once}-{seed}-{}", std::process::id()));
+fn survives_kills(
+    exactly_once: bool,
+    (parts, keys): (usize, usize),
+    seed: u64,
+) -> (HashMap<String, u64>, HashMap<String, u64>) {
+    let folder = std::env::temp_dir()
+        .join(format!("umbel-kills-{exactly_once}-{parts}-{seed}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let checkpoint = folder.join("load");
-    let (source, sink) = (Memory::new(4, 6_000, Some(seed)), Counting::new(seed, true));
+    let (source, sink) = (Memory::new(parts, keys, Some(seed)), Counting::new(seed, true));
     let random = SeededRandom::new(seed);
-    let mut kills = 0;
+    // Enough for every lane to come to its next part, if parts are small.
+    let (mut kills, most_sends) = (0, if keys < 1_000 { 12 } else { 5 });
     loop {
         {
             let mut held = locked(&sink.held);
-            held.left = (kills < 6).then(|| random.next() % 5 + 1);
+            held.left = (kills < 6).then(|| random.next() % most_sends + 1);
             held.folder = Some((folder.clone(), HashMap::new()));
         }
         let loader = Loader::new(&source, &sink, options(Some(&checkpoint), exactly_once)).unwrap();
@@ -250,7 +255,15 @@ fn survives_kills(exactly_once: bool, seed: u64) -> (HashMap<String, u64>, HashM
 #[test]
 fn a_load_that_is_killed_goes_on_and_no_key_counts_twice() {
     for seed in 0..8 {
-        let (found, expected) = survives_kills(true, seed);
+        let (found, expected) = survives_kills(true, (4, 6_000), seed);
+        assert!(found == expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_end_of_a_part_is_not_forgotten_when_its_lane_goes_on() {
+    for seed in 0..4 {
+        let (found, expected) = survives_kills(true, (40, 400), seed);
         assert!(found == expected, "seed {seed}");
     }
 }
@@ -258,7 +271,7 @@ fn a_load_that_is_killed_goes_on_and_no_key_counts_twice() {
 #[test]
 fn without_a_journal_no_key_is_lost() {
     for seed in 0..8 {
-        let (found, expected) = survives_kills(false, seed);
+        let (found, expected) = survives_kills(false, (4, 6_000), seed);
         assert!(expected.iter().all(|(key, count)| found.get(key).is_some_and(|have| have >= count)));
         assert_eq!(found.len(), expected.len(), "seed {seed}");
     }

@@ -11,6 +11,7 @@ use super::mysql_tls::Tls;
 use super::statement::{Column, Dialect};
 use super::value::{Row, Value};
 use super::{Connect, Database, trust};
+use crate::limits::{ANSWER_MAX, SILENCE, SILENCE_PROBE_EVERY, SILENCE_PROBES};
 use crate::{Error, Result};
 
 /// How long a connection may take to come about.
@@ -36,9 +37,36 @@ impl Server {
         // Where its own tools look for it.
         let password = options.get_pass().map(str::to_owned).or_else(|| std::env::var("MYSQL_PWD").ok());
         let tls = trust.map(|trust| Tls::new(&trust, &options.get_ip_or_hostname(), options.get_tcp_port()));
-        let builder = OptsBuilder::from_opts(options).pass(password).tcp_connect_timeout(Some(CONNECT));
-        Ok(Self { options: builder.into(), tls: tls.transpose()? })
+        Ok(Self { options: patient(options, password), tls: tls.transpose()? })
     }
+}
+
+/// Options with which nobody is waited for without end. What the address says itself stays.
+fn patient(options: Opts, password: Option<String>) -> Opts {
+    let milliseconds = |time: Duration| time.as_millis() as u32;
+    let alive = options.get_tcp_keepalive_time_ms().or(Some(milliseconds(SILENCE)));
+    let read = options.get_read_timeout().copied().or(Some(ANSWER_MAX));
+    let write = options.get_write_timeout().copied().or(Some(ANSWER_MAX));
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    let (every, probes) = (
+        options.get_tcp_keepalive_probe_interval_secs().or(Some(SILENCE_PROBE_EVERY.as_secs() as u32)),
+        options.get_tcp_keepalive_probe_count().or(Some(SILENCE_PROBES)),
+    );
+    #[cfg(target_os = "linux")]
+    let untaken = options
+        .get_tcp_user_timeout_ms()
+        .or(Some(milliseconds(SILENCE + SILENCE_PROBE_EVERY * SILENCE_PROBES)));
+    let builder = OptsBuilder::from_opts(options)
+        .pass(password)
+        .tcp_connect_timeout(Some(CONNECT))
+        .tcp_keepalive_time_ms(alive)
+        .read_timeout(read)
+        .write_timeout(write);
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    let builder = builder.tcp_keepalive_probe_interval_secs(every).tcp_keepalive_probe_count(probes);
+    #[cfg(target_os = "linux")]
+    let builder = builder.tcp_user_timeout_ms(untaken);
+    builder.into()
 }
 
 impl Server {
@@ -186,5 +214,42 @@ impl Database for Open {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_waited_for_without_end() {
+        let server = Server::new("mysql://me@h/db").unwrap().options;
+        assert_eq!(
+            (server.get_read_timeout(), server.get_write_timeout()),
+            (Some(&ANSWER_MAX), Some(&ANSWER_MAX))
+        );
+        assert_eq!(server.get_tcp_keepalive_time_ms(), Some(15_000));
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(server.get_tcp_keepalive_probe_interval_secs(), Some(5));
+            assert_eq!(
+                (server.get_tcp_keepalive_probe_count(), server.get_tcp_user_timeout_ms()),
+                (Some(3), Some(30_000))
+            );
+        }
+        let told = Server::new("mysql://me@h/db?tcp_keepalive_time_ms=7000").unwrap().options;
+        assert_eq!(told.get_tcp_keepalive_time_ms(), Some(7_000));
+    }
+
+    /// A server that is there and says nothing, which no question of the system's finds out.
+    #[test]
+    fn a_server_that_says_nothing_is_given_up() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut server = Server::new(&format!("mysql://me@{}/db", listener.local_addr().unwrap())).unwrap();
+        let soon = Some(Duration::from_millis(200));
+        server.options = OptsBuilder::from_opts(server.options).read_timeout(soon).into();
+        let begun = std::time::Instant::now();
+        assert!(matches!(server.open(&[]), Err(Error::Retry(_))));
+        assert!(begun.elapsed() < CONNECT);
     }
 }

@@ -14,10 +14,13 @@ use super::postgres_tls::Tls;
 use super::statement::{Column, Dialect, quoted};
 use super::value::{Row, Value};
 use super::{Connect, Database, trust};
+use crate::limits::{SILENCE, SILENCE_PROBE_EVERY, SILENCE_PROBES};
 use crate::{Error, Result};
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
+/// What the library takes if nobody says: two hours.
+const KEEPALIVES_IDLE: Duration = Duration::from_secs(2 * 60 * 60);
 /// Nothing is written here, and what is read is written the same everywhere.
 const SETUP: &str = "SET default_transaction_read_only = on; SET datestyle = 'ISO'; SET bytea_output = 'hex'";
 
@@ -52,12 +55,31 @@ impl Server {
 }
 
 impl Server {
-    pub(super) fn open(&self) -> Result<Client> {
+    /// How it is connected to, so that nobody waits without end for a machine that is gone.
+    fn patient(&self) -> Config {
         let mut config = self.config.clone();
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
+        // A machine that is gone says nothing. What the address says itself stays.
+        if config.get_keepalives_idle() == KEEPALIVES_IDLE {
+            config.keepalives_idle(SILENCE);
+        }
+        if config.get_keepalives_interval().is_none() {
+            config.keepalives_interval(SILENCE_PROBE_EVERY);
+        }
+        if config.get_keepalives_retries().is_none() {
+            config.keepalives_retries(SILENCE_PROBES);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(SILENCE + SILENCE_PROBE_EVERY * SILENCE_PROBES);
+        }
         config.application_name("umbel");
+        config
+    }
+
+    pub(super) fn open(&self) -> Result<Client> {
+        let config = self.patient();
         let client = match &self.tls {
             Some(tls) => config.connect(tls.clone()),
             None => config.connect(NoTls),
@@ -199,5 +221,25 @@ impl Database for Open {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_waited_for_without_end() {
+        let config = Server::new("postgres://me@h/db").unwrap().patient();
+        assert!(config.get_keepalives());
+        assert_eq!(config.get_keepalives_idle(), Duration::from_secs(15));
+        assert_eq!(config.get_keepalives_interval(), Some(Duration::from_secs(5)));
+        assert_eq!(
+            (config.get_keepalives_retries(), config.get_connect_timeout()),
+            (Some(3), Some(&CONNECT))
+        );
+        assert_eq!(config.get_tcp_user_timeout(), Some(&Duration::from_secs(30)));
+        let told = Server::new("postgres://me@h/db?keepalives_idle=7").unwrap().patient();
+        assert_eq!(told.get_keepalives_idle(), Duration::from_secs(7));
     }
 }

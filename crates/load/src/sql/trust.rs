@@ -1,7 +1,7 @@
 //! What an address says of encryption: `?tls=true&ca=FILE&cert=FILE&key=FILE`, as the addresses of engines do.
 
 use umbel_client::Trust;
-use umbel_core::url::Url;
+use umbel_core::url::{Url, refuse_open_password};
 
 use crate::{Error, Result};
 
@@ -9,7 +9,11 @@ use crate::{Error, Result};
 const OURS: [&str; 4] = ["tls", "ca", "cert", "key"];
 
 /// An address without these, for the database's own library, and whom to trust if it is to be encrypted.
+///
+/// Some libraries look for the password's end in the whole address and others only before its path: one with a / or ? in it is refused
+/// whoever would find it, since the address is shown as the latter understand it.
 pub(super) fn split(address: &str) -> Result<(String, Option<Trust>)> {
+    refuse_open_password(address).map_err(|error| Error::Invalid(error.to_string()))?;
     let Some((place, parameters)) = address.split_once('?') else { return Ok((address.to_owned(), None)) };
     let name = |parameter: &str| parameter.split('=').next().unwrap_or_default().to_owned();
     let (ours, others): (Vec<&str>, Vec<&str>) =
@@ -54,5 +58,10 @@ mod tests {
             let said = split(&format!("{plain}?{bad}")).unwrap_err().to_string();
             assert!(!said.contains("secret"), "{said}");
         }
+        for bad in ["me:sec/ret@h/db", "me:sec?ret@h/db", "me:1/secret@h/db", "me:secret/1@h"] {
+            let said = split(&format!("postgres://{bad}")).unwrap_err().to_string();
+            assert!(said.contains("%2F") && !said.contains("sec"), "{said}");
+        }
+        assert!(split("postgres:///db?host=/run/postgresql").is_ok());
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::data_type::{ByteArrayType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -12,6 +12,7 @@ use parquet::schema::parser::parse_message_type;
 use super::*;
 use crate::Source;
 use crate::files::{Files, Format};
+use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
 
 const SCHEMA: &str = "message rows { required int64 id (INTEGER(64, false)); optional binary url (STRING); \
     repeated int32 tags; optional double price; }";
@@ -93,5 +94,34 @@ fn every_row_is_read_wherever_it_goes_on() {
     }
     std::fs::write(&path, b"PAR1 no").unwrap();
     assert!(source("url").parts(1).is_err());
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn long_values_make_no_batch_longer_than_others() {
+    let path = std::env::temp_dir().join(format!("umbel-long-{}.parquet", std::process::id()));
+    let schema = Arc::new(parse_message_type("message rows { required binary url (STRING); }").unwrap());
+    let mut writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let urls: Vec<String> = (0..100).map(|row| format!("{row}").repeat(100_000)).collect();
+    let values: Vec<ByteArray> = urls.iter().map(|url| ByteArray::from(url.as_str())).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    let source =
+        Files::new(&[path.to_str().unwrap().to_owned()], Format::Parquet { column: "url".to_owned() })
+            .unwrap();
+    assert!(read(&source, 1, false).0 == urls && read(&source, 1, true).0 == urls);
+    let mut cursor = source.open(&source.parts(1).unwrap()[0], None).unwrap();
+    let (mut batch, mut batches) = (Batch::default(), 0);
+    while cursor.next(&mut batch).unwrap().is_some() {
+        let bytes = batch.keys().map(<[u8]>::len).sum::<usize>();
+        assert!(bytes <= BATCH_BYTES_MAX + KEY_BYTES_MAX, "{bytes} bytes");
+        batch.clear();
+        batches += 1;
+    }
+    assert!(batches > 4, "{batches} batches");
     std::fs::remove_file(&path).unwrap();
 }
