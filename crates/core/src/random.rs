@@ -20,6 +20,8 @@ pub struct SystemRandom {
 impl Random for SystemRandom {
     fn next(&self) -> u64 {
         let mut hasher = self.keys.build_hasher();
+        // A process that was forked has the same keys as the one that it comes from.
+        hasher.write_u32(std::process::id());
         hasher.write_u64(self.drawn.fetch_add(1, Ordering::Relaxed));
         hasher.finish()
     }

@@ -14,6 +14,7 @@ use umbel_client::{Answer as Said, Server, Token, Web, escaped};
 
 use crate::answer::Answer;
 use crate::errors::{CorruptError, of_client, refused};
+use crate::forks::Own;
 use crate::json::{from_python, requests, to_python};
 use crate::keys::Batch;
 use crate::waiting::{seconds, wait};
@@ -29,15 +30,22 @@ const LEASES: Duration = Duration::from_secs(60);
 /// with the authorities that vouch for the server, instead of the system's; timeout: seconds that a call may take.
 ///
 /// Where keys are asked for, any number may be given: an iterable, or an array of numpy.
+///
+/// A process that was forked has to open its own.
 #[pyclass(frozen, module = "umbel")]
 pub(crate) struct Client {
     url: String,
-    server: Server,
-    /// The same server, for what is no JSON.
-    web: Web,
+    links: Own<Links>,
     timeout: Duration,
     /// Includes all that was written here.
     written: Mutex<Token>,
+}
+
+/// How a server is asked.
+struct Links {
+    server: Server,
+    /// The same server, for what is no JSON.
+    web: Web,
 }
 
 #[pymethods]
@@ -55,7 +63,8 @@ impl Client {
         let server = Server::trusting(url, token, ca).map_err(|error| of_client(py, error))?;
         let web = Web::new(url, token, ca).map_err(|error| of_client(py, error))?;
         let timeout = seconds(timeout, "timeout")?;
-        Ok(Self { url: url.to_owned(), server, web, timeout, written: Mutex::default() })
+        let links = Own::new(Links { server, web });
+        Ok(Self { url: url.to_owned(), links, timeout, written: Mutex::default() })
     }
 
     /// Makes a filter and describes it. Options are those of the server: kind (bloom, counting or counting8),
@@ -71,13 +80,13 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut new = options.map_or_else(|| Ok(json!({})), from_python)?;
         (new["name"], new["capacity"], new["error"]) = (name.into(), capacity.into(), error.into());
-        let made = wait(py, Some(self.timeout), self.server.post("/v1/filters", &new, self.timeout))?;
+        let made = wait(py, Some(self.timeout), self.server()?.post("/v1/filters", &new, self.timeout))?;
         to_python(py, &made)
     }
 
     /// Removes a filter.
     fn drop(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        wait(py, Some(self.timeout), self.server.delete(Server::path(name, ""))).map(drop)
+        wait(py, Some(self.timeout), self.server()?.delete(Server::path(name, ""))).map(drop)
     }
 
     /// Describes all filters whose names begin with something.
@@ -86,7 +95,7 @@ impl Client {
         let (filters, mut after) = (PyList::empty(py), String::new());
         loop {
             let path = format!("/v1/filters?limit=1000&prefix={}{after}", escaped(prefix));
-            let page = wait(py, Some(self.timeout), self.server.get(path))?;
+            let page = wait(py, Some(self.timeout), self.server()?.get(path))?;
             for filter in page["filters"].as_array().into_iter().flatten() {
                 filters.append(to_python(py, filter)?)?;
             }
@@ -97,7 +106,7 @@ impl Client {
 
     /// Describes a filter.
     fn describe<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let described = wait(py, Some(self.timeout), self.server.get(Server::path(name, "")))?;
+        let described = wait(py, Some(self.timeout), self.server()?.get(Server::path(name, "")))?;
         to_python(py, &described)
     }
 
@@ -169,7 +178,7 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         let size = options.map_or_else(|| Ok(json!({})), from_python)?;
         let path = Server::path(name, "resize");
-        to_python(py, &wait(py, Some(LONG), self.server.post(path, &size, LONG))?)
+        to_python(py, &wait(py, Some(LONG), self.server()?.post(path, &size, LONG))?)
     }
 
     /// Forgets all keys of a filter.
@@ -179,7 +188,7 @@ impl Client {
 
     /// Lists the versions of a filter that replicas may have.
     fn versions<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let listed = wait(py, Some(self.timeout), self.server.get(Server::path(name, "versions")))?;
+        let listed = wait(py, Some(self.timeout), self.server()?.get(Server::path(name, "versions")))?;
         to_python(py, &listed)
     }
 
@@ -203,7 +212,7 @@ impl Client {
             ("versions", json!({}), LONG)
         };
         let path = Server::path(name, of_it);
-        to_python(py, &wait(py, Some(patience), self.server.post(path, &body, patience))?)
+        to_python(py, &wait(py, Some(patience), self.server()?.post(path, &body, patience))?)
     }
 
     /// Makes an older version the current one, which pull and notify follow; None follows the newest again.
@@ -215,12 +224,12 @@ impl Client {
         version: Option<u64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (path, body) = (Server::path(name, "current"), json!({ "version": version }));
-        to_python(py, &wait(py, Some(self.timeout), self.server.put(path, &body))?)
+        to_python(py, &wait(py, Some(self.timeout), self.server()?.put(path, &body))?)
     }
 
     /// Who has a copy of a filter, and how old it is.
     fn replicas<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let listed = wait(py, Some(self.timeout), self.server.get(Server::path(name, "replicas")))?;
+        let listed = wait(py, Some(self.timeout), self.server()?.get(Server::path(name, "replicas")))?;
         to_python(py, &listed)
     }
 
@@ -237,7 +246,7 @@ impl Client {
         let version = version.map(|version| format!("&version={version}")).unwrap_or_default();
         let path = format!("{}?format={}{version}", Server::path(name, "snapshot"), escaped(format));
         let most = usize::try_from(MEMORY_BYTES_MAX).unwrap_or(usize::MAX);
-        let body = wait(py, Some(LONG), self.web.get(path, most))?;
+        let body = wait(py, Some(LONG), self.links.get()?.web.get(path, most))?;
         Ok(PyBytes::new(py, &body.bytes))
     }
 
@@ -247,8 +256,12 @@ impl Client {
 }
 
 impl Client {
+    fn server(&self) -> PyResult<&Server> {
+        Ok(&self.links.get()?.server)
+    }
+
     fn post(&self, py: Python<'_>, name: &str, of_it: &str, body: &Value) -> PyResult<Value> {
-        wait(py, Some(self.timeout), self.server.post(Server::path(name, of_it), body, self.timeout))
+        wait(py, Some(self.timeout), self.server()?.post(Server::path(name, of_it), body, self.timeout))
     }
 
     fn change(

@@ -8,6 +8,7 @@
 //! | `answer` | `umbel.Answer` |
 //! | `replica` | `umbel.Replica` |
 //! | `client`, `json` | `umbel.Client` |
+//! | `forks` | what a process that was forked may not touch |
 //! | `waiting` | what takes long, without the interpreter's lock, and with Ctrl-C |
 //! | `errors` | exceptions |
 // Arguments come from Python as values of our own.
@@ -20,6 +21,7 @@ mod counting;
 mod errors;
 mod files;
 mod filter;
+mod forks;
 mod json;
 mod keys;
 mod replica;
@@ -28,6 +30,8 @@ mod waiting;
 /// What `umbel/__init__.py` shows.
 #[pyo3::pymodule(name = "_umbel")]
 mod module {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use super::answer::Answer;
     #[pymodule_export]
@@ -47,4 +51,9 @@ mod module {
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::forks::watch(module)
+    }
 }

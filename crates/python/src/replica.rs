@@ -12,6 +12,7 @@ use umbel_client::{Answer as Said, Options, Token, WhenStale};
 use crate::answer::Answer;
 use crate::errors::{Error, of_client, of_filter};
 use crate::filter::secret_of;
+use crate::forks::Own;
 use crate::keys::{Batch, with_key};
 use crate::waiting::{seconds, seconds_or_none, wait};
 
@@ -25,7 +26,7 @@ use crate::waiting::{seconds, seconds_or_none, wait};
 /// A process that was forked has to open its own.
 #[pyclass(frozen, module = "umbel")]
 pub(crate) struct Replica {
-    replica: umbel_client::Replica,
+    replica: Own<umbel_client::Replica>,
     /// Whether unsent keys survive it.
     has_folder: bool,
 }
@@ -88,18 +89,20 @@ impl Replica {
             labels.into_iter().flatten().fold(options, |options, (name, value)| options.label(name, value));
         let most = seconds_or_none(timeout, "timeout")?;
         let replica = wait(py, most, umbel_client::Replica::open(options))?;
-        Ok(Self { replica, has_folder })
+        Ok(Self { replica: Own::new(replica), has_folder })
     }
 
     /// What is known of a key.
     fn contains<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let said = with_key(key, |key| self.replica.contains(key))?;
+        let replica = self.replica.get()?;
+        let said = with_key(key, |key| replica.contains(key))?;
         Ok(Answer::shared(key.py(), said)?.clone())
     }
 
     /// Whether a key may have been added: False is certain, and UNKNOWN is not False.
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(with_key(key, |key| self.replica.contains(key))? != Said::Absent)
+        let replica = self.replica.get()?;
+        Ok(with_key(key, |key| replica.contains(key))? != Said::Absent)
     }
 
     /// What is known of a key, and a position of the log that the answer includes.
@@ -107,14 +110,15 @@ impl Replica {
         &self,
         key: &Bound<'py, PyAny>,
     ) -> PyResult<(Bound<'py, PyAny>, Option<String>)> {
-        let (said, position) = with_key(key, |key| self.replica.contains_with_position(key))?;
+        let replica = self.replica.get()?;
+        let (said, position) = with_key(key, |key| replica.contains_with_position(key))?;
         Ok((Answer::shared(key.py(), said)?.clone(), position.map(|position| position.to_string())))
     }
 
     /// What is known of each of many keys: an iterable of keys, or an array of numpy.
     fn contains_many<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
         let batch = Batch::of(keys)?;
-        let Some(look) = self.replica.look() else {
+        let Some(look) = self.replica.get()?.look() else {
             let unknown = Answer::shared(py, Said::Unknown)?;
             return PyList::new(py, vec![unknown; batch.bytes()?.len()]);
         };
@@ -132,56 +136,56 @@ impl Replica {
     /// Adds a key: visible here now, at the server soon.
     fn add(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let key = with_key(key, <[u8]>::to_vec)?;
-        wait(py, None, self.replica.add(&[key]))
+        wait(py, None, self.replica.get()?.add(&[key]))
     }
 
     /// Adds many keys.
     fn add_many(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         let keys = Batch::of(keys)?.bytes()?;
-        wait(py, None, self.replica.add(&keys))
+        wait(py, None, self.replica.get()?.add(&keys))
     }
 
     /// Takes a key out of a counting filter: visible here when the server has done it.
     fn remove(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let key = with_key(key, <[u8]>::to_vec)?;
-        wait(py, None, self.replica.remove(&[key]))
+        wait(py, None, self.replica.get()?.remove(&[key]))
     }
 
     /// Takes many keys out.
     fn remove_many(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         let keys = Batch::of(keys)?.bytes()?;
-        wait(py, None, self.replica.remove(&keys))
+        wait(py, None, self.replica.get()?.remove(&keys))
     }
 
     /// Waits until the server has all keys that were added and removed here, and gives a position that includes them.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<String> {
         let most = seconds_or_none(timeout, "timeout")?;
-        Ok(wait(py, most, self.replica.flush())?.to_string())
+        Ok(wait(py, most, self.replica.get()?.flush())?.to_string())
     }
 
     /// Waits until the copy includes a position: whoever wrote at the server reads it here.
     #[pyo3(signature = (position, timeout = None))]
     fn reached(&self, py: Python<'_>, position: &str, timeout: Option<f64>) -> PyResult<()> {
         let token = position.parse::<Token>().map_err(|error| of_client(py, error.into()))?;
-        wait(py, seconds_or_none(timeout, "timeout")?, self.replica.reached(&token))
+        wait(py, seconds_or_none(timeout, "timeout")?, self.replica.get()?.reached(&token))
     }
 
     /// Seconds since the copy was known to have all there was; None if it never was.
     #[getter]
-    fn age(&self) -> Option<f64> {
-        self.replica.age().map(|age| age.as_secs_f64())
+    fn age(&self) -> PyResult<Option<f64>> {
+        Ok(self.replica.get()?.age().map(|age| age.as_secs_f64()))
     }
 
     /// Whether that is longer than stale_after.
     #[getter]
-    fn stale(&self) -> bool {
-        self.replica.status().stale
+    fn stale(&self) -> PyResult<bool> {
+        Ok(self.replica.get()?.status().stale)
     }
 
     /// How it is.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (status, told) = (self.replica.status(), PyDict::new(py));
+        let (status, told) = (self.replica.get()?.status(), PyDict::new(py));
         told.set_item("id", status.id)?;
         told.set_item("filter", status.filter)?;
         told.set_item("strategy", status.strategy.name())?;
@@ -207,12 +211,12 @@ impl Replica {
 
     /// Goes back to the version before, gives its number, and stays there until `resume`.
     fn roll_back(&self, py: Python<'_>) -> PyResult<u64> {
-        wait(py, None, self.replica.roll_back())
+        wait(py, None, self.replica.get()?.roll_back())
     }
 
     /// Follows the server again.
     fn resume(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, None, self.replica.resume())
+        wait(py, None, self.replica.get()?.resume())
     }
 
     /// Sends what was not sent, for so many seconds at most, and ends. The copy answers on as it is.
@@ -221,9 +225,10 @@ impl Replica {
     #[pyo3(signature = (timeout = 10.0))]
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let most = seconds(timeout, "timeout")?;
-        let flushed = if self.replica.status().spooled_keys > 0 { self.flushed(py, most) } else { Ok(()) };
-        let unsent = self.replica.status().spooled_keys;
-        wait(py, None, self.replica.close())?;
+        let replica = self.replica.get()?;
+        let flushed = if replica.status().spooled_keys > 0 { self.flushed(py, most) } else { Ok(()) };
+        let unsent = replica.status().spooled_keys;
+        wait(py, None, replica.close())?;
         flushed?;
         if unsent > 0 && !self.has_folder {
             return Err(Error::new_err(format!(
@@ -243,7 +248,8 @@ impl Replica {
     }
 
     fn __repr__(&self) -> String {
-        let status = self.replica.status();
+        let Ok(replica) = self.replica.get() else { return "Replica(of another process)".to_owned() };
+        let status = replica.status();
         format!("Replica(filter={:?}, strategy={:?})", status.filter, status.strategy.name())
     }
 }
@@ -251,7 +257,7 @@ impl Replica {
 impl Replica {
     /// That time is over is no error here: what is left is counted afterwards.
     fn flushed(&self, py: Python<'_>, most: Duration) -> PyResult<()> {
-        match wait(py, Some(most), self.replica.flush()) {
+        match wait(py, Some(most), self.replica.get()?.flush()) {
             Err(error) if !error.is_instance_of::<pyo3::exceptions::PyTimeoutError>(py) => Err(error),
             _ => Ok(()),
         }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
@@ -11,18 +11,28 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::errors;
+use crate::forks::here;
 
 /// How long a signal may go unnoticed.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// The thread of all replicas and clients.
-fn runtime() -> PyResult<&'static Runtime> {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
+/// The thread of all replicas and clients of this process.
+///
+/// That of a process that was forked is left as it is for ever: its thread is not here, and to end it would be to change what the other
+/// process waits for. Nobody has the lock while Python forks, since all who take it have the interpreter's.
+fn runtime(_: Python<'_>) -> PyResult<&'static Runtime> {
+    static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+    let mut known = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    match *known {
+        Some((process, runtime)) if process == here() => Ok(runtime),
+        _ => {
+            let made =
+                Builder::new_multi_thread().worker_threads(1).thread_name("umbel").enable_all().build()?;
+            let made: &'static Runtime = Box::leak(Box::new(made));
+            *known = Some((here(), made));
+            Ok(made)
+        }
     }
-    let made = Builder::new_multi_thread().worker_threads(1).thread_name("umbel").enable_all().build()?;
-    Ok(RUNTIME.get_or_init(|| made))
 }
 
 /// Waits for something, for so long at most.
@@ -31,7 +41,7 @@ pub(crate) fn wait<T: Send>(
     most: Option<Duration>,
     future: impl Future<Output = umbel_client::Result<T>> + Send,
 ) -> PyResult<T> {
-    let (runtime, begin) = (runtime()?, Instant::now());
+    let (runtime, begin) = (runtime(py)?, Instant::now());
     let mut future = pin!(future);
     loop {
         let left = most.map_or(SLICE, |most| most.saturating_sub(begin.elapsed()).min(SLICE));
