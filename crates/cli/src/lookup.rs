@@ -12,7 +12,7 @@ use crate::units::grouped;
 
 /// What a script sees if the key is surely nowhere: as grep says it.
 const ABSENT: u8 = 1;
-/// And if that is not known, because a domain could not be asked.
+/// And if that is not known, because a domain or the server could not be asked.
 const NOT_KNOWN: u8 = 3;
 /// How long the answer may take on its way, beside the lookup.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Says which domains may have a key of a catalog, the likeliest first, or fetches its record
 #[derive(clap::Args)]
 #[command(
-    after_help = "Ends with 0 if a domain may have the key (with --fetch: has it), with 1 if none has it, and with 3 if that is not known.
+    after_help = "Ends with 0 if a domain may have the key (with --fetch: has it), with 1 if none has it, and with 3 if that is not known: a domain or the server could not be asked.
 Examples:
   umbel lookup records 1984-0017
   umbel lookup records 1984-0017 --fetch
@@ -65,7 +65,14 @@ pub(crate) struct Hottest {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    ask(arguments).unwrap_or_else(|error| {
+        eprintln!("umbel: {error}");
+        NOT_KNOWN.into()
+    })
+}
+
+fn ask(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut question = json!({ "key": arguments.key, "fetch": arguments.fetch, "local": arguments.local });
     if let Some(within) = arguments.within {
         question["within_ms"] = u64::try_from(within.as_millis())?.into();

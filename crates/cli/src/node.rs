@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use clap::Subcommand;
+use serde_json::json;
 use umbel_adapters::open_registry;
 use umbel_core::cluster::set_leaving;
 use umbel_core::url::Url;
@@ -43,6 +44,9 @@ struct Which {
     /// The registry of the cluster, instead of one of its nodes
     #[arg(long, env = "UMBEL_REGISTRY", hide_env_values = true, conflicts_with = "url")]
     registry: Option<String>,
+    /// JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
@@ -60,6 +64,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             Connection::open(&which.url, SILENCE_MAX)?.demand(&["UMBEL.NODE", action, &which.name])?;
         }
     }
-    println!("{} {}", which.name, if leaves { "leaves" } else { "stays" });
+    match which.json {
+        true => println!("{}", json!({ "node": which.name, "leaves": leaves })),
+        false => println!("{} {}", which.name, if leaves { "leaves" } else { "stays" }),
+    }
     Ok(())
 }

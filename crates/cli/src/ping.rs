@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use serde_json::json;
+
 use crate::resp::{Address, Connection, SILENCE_MAX, Value};
 
 /// Asks a server whether it is there; fails if it does not answer
@@ -13,6 +15,9 @@ pub(crate) struct Arguments {
     /// The server
     #[arg(long, default_value = "redis://127.0.0.1:6380")]
     url: Address,
+    /// JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
@@ -20,7 +25,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         // Whoever is asked for a password is answered.
         Value::Error(error) if !error.starts_with("NOAUTH") => Err(error.into()),
         _ => {
-            println!("{} answers", arguments.url);
+            match arguments.json {
+                true => println!("{}", json!({ "url": arguments.url.to_string(), "answers": true })),
+                false => println!("{} answers", arguments.url),
+            }
             Ok(())
         }
     }

@@ -103,6 +103,9 @@ struct Change {
     filter: String,
     #[command(flatten)]
     remote: Remote,
+    /// JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
@@ -117,7 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             What::Resume(change) => hold(change, false).await,
             What::Abort(change) => {
                 let path = Server::path(&change.filter, "rollout");
-                show(&change.remote.open()?.delete(path).await?);
+                tell(&change.remote.open()?.delete(path).await?, change.json);
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -126,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
 async fn hold(change: &Change, paused: bool) -> Result<ExitCode, Box<dyn Error>> {
     let path = Server::path(&change.filter, "rollout");
-    show(&change.remote.open()?.put(path, &json!({ "paused": paused })).await?);
+    tell(&change.remote.open()?.put(path, &json!({ "paused": paused })).await?, change.json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -149,11 +152,7 @@ async fn begin(start: &Start) -> Result<ExitCode, Box<dyn Error>> {
     if start.follow {
         return follow(&server, &start.filter, true, start.json).await;
     }
-    if start.json {
-        println!("{begun}");
-    } else {
-        show(&begun);
-    }
+    tell(&begun, start.json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -167,7 +166,7 @@ async fn follow(
     loop {
         let rollout = server.get(Server::path(filter, "rollout")).await?;
         if rollout != last {
-            if as_json { println!("{rollout}") } else { show(&rollout) }
+            tell(&rollout, as_json);
         }
         if !to_the_end || rollout["state"] != "running" {
             let went_back = to_the_end && rollout["state"] == "rolled_back";
@@ -178,7 +177,11 @@ async fn follow(
     }
 }
 
-fn show(rollout: &Value) {
+fn tell(rollout: &Value, as_json: bool) {
+    if as_json {
+        println!("{rollout}");
+        return;
+    }
     let number = |name: &str| rollout[name].as_u64().unwrap_or(0);
     let why = rollout["why"].as_str().filter(|why| !why.is_empty());
     let state = rollout["state"].as_str().unwrap_or_default().replace('_', " ");

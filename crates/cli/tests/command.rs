@@ -1,5 +1,6 @@
 //! The command as a user runs it.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -13,6 +14,16 @@ fn json(arguments: &[&str]) -> Value {
     let output = umbel(arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// As behind a pipe.
+fn umbel_with_input(arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_umbel"));
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // Whoever refuses the pipe may have ended before.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
 }
 
 fn complaint(arguments: &[&str]) -> String {
@@ -111,6 +122,63 @@ fn nonsense_is_answered_with_its_value() {
         let said = complaint(arguments);
         assert!(said.contains(word), "{arguments:?}: {said}");
     }
+}
+
+/// A pipe that has a path is opened several times, and what one of them has read the next does not get.
+#[test]
+fn pipes_are_standard_input_or_refused() {
+    let (six, bloom) = ("one\ntwo\nthree\nfour\nfive\nsix\n", fixture("native/v1/bloom.umbel"));
+    let load = |place: &str| umbel_with_input(&["load", "f", place, "--count", "--json"], six);
+    let verify = |place: &str| umbel_with_input(&["verify", &bloom, &bloom, "--keys", place, "--json"], six);
+    for output in [load("-"), verify("-")] {
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(told["keys"], 6, "{told}");
+    }
+    for output in [load("/dev/stdin"), verify("/dev/stdin")] {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+        assert!(said.contains("/dev/stdin") && said.contains("into - (standard input)"), "{said}");
+    }
+    let said = complaint(&["load", "f", env!("CARGO_MANIFEST_DIR"), "--count"]);
+    assert!(said.contains("is a folder") && said.contains("/*'"), "{said}");
+}
+
+/// A password with a / or ? in it ends where the host should begin; it is not shown all the same.
+#[test]
+fn no_complaint_has_a_password_in_it() {
+    let keys = fixture("native/v1/bloom.umbel");
+    for arguments in [
+        &["verify", "redis://:hunt2@127.0.0.1:1", &keys, "--keys", &keys][..],
+        &["verify", "redis://:hunt/x2@127.0.0.1:1", &keys, "f", "--keys", &keys],
+        &["verify", "redis://me:hunt?x2@127.0.0.1:1", &keys, "f", "--keys", &keys],
+        &["import", "redisbloom", "redis://:1/hunt2@h", "f"],
+        &["ping", "--url", "redis://:hunt/er2@h"],
+        &["ping", "--url", "redis://:hunt?er2@h"],
+        &["ping", "redis://:hunter2@h"],
+        &["doctor", "--registry", "redis://:hunt/er2@h"],
+        &["doctor", "--log", "kafka://me:hunt?er2@h"],
+        &["doctor", "--log", "kafka://me:1?hunt2@h"],
+        &["doctor", "--blobs", "s3://me:hu/nt/er2@bucket/umbel"],
+        &["load", "f", "redis://:hunt/er2@h"],
+        &["load", "f", "postgres://app:hunt/er2@127.0.0.1:1/shop", "--table", "t", "--column", "c"],
+        &["load", "f", "postgres://app:1/hunt2@127.0.0.1:1/shop", "--table", "t", "--column", "c"],
+        &["load", "f", "postgres://app:hunt?er2@127.0.0.1:1/shop", "--table", "t", "--column", "c"],
+        &["load", "f", "mysql://app:hunt/er2@127.0.0.1:1/shop", "--table", "t", "--column", "c"],
+        &["load", "f", "mysql://app:1/hunt2@127.0.0.1:1/shop", "--table", "t", "--column", "c"],
+    ] {
+        let output = umbel(arguments);
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+        assert!(!output.status.success() && !said.is_empty(), "{arguments:?}: {said}");
+        let secrets = ["hunt", "er2@", "x2@", "2@h", "2@127"];
+        assert!(!secrets.iter().any(|secret| said.contains(secret)), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_lookup_that_nobody_answers_says_nothing_about_the_key() {
+    let output = umbel(&["lookup", "records", "1984-0017", "--server", "http://127.0.0.1:9"]);
+    assert_eq!(output.status.code(), Some(3), "1 means that it is surely nowhere");
+    assert!(output.stdout.is_empty() && !output.stderr.is_empty());
 }
 
 #[test]
