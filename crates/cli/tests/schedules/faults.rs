@@ -143,6 +143,8 @@ pub(crate) fn break_things(all: &mut Nodes, faults: &[Fault], chance: &mut Chanc
         let told = |all: &Nodes| all.nodes.iter().any(|node| call(&node.address, &back).is_ok());
         let end = Instant::now() + PATIENCE;
         while !told(all) {
+            // Nobody knows a node that is not there.
+            all.launch(Place::Node(node));
             assert!(Instant::now() < end, "nobody takes the drain back");
             std::thread::sleep(Duration::from_millis(100));
         }
