@@ -51,6 +51,9 @@ pub(crate) struct Options {
     /// How many nodes there are.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=20))]
     nodes: u16,
+    /// How many partitions the log has.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=256))]
+    partitions: u32,
     /// Only these parts.
     #[arg(long, value_enum)]
     part: Vec<Part>,

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::Options;
 use crate::process::Server;
 
-const PARTITIONS: u32 = 64;
 /// How long the others wait for a node that says nothing.
 const LEASE: &str = "3s";
 const SECRET: (&str, &str) = ("UMBEL_CLUSTER_SECRET", "known to the nodes of a benchmark");
@@ -24,7 +23,7 @@ impl Nodes {
         let name = format!("umbel-bench-{time}");
         let folder = std::env::temp_dir().join(&name);
         let mut nodes = Self { folder, servers: Vec::new() };
-        let log = named(&options.log, &name, &format!("partitions={PARTITIONS}"));
+        let log = named(&options.log, &name, &format!("partitions={}", options.partitions));
         let threads = ("--threads", "1".to_owned());
         let planes = [
             threads.clone(),
