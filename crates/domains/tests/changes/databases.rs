@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use umbel_core::random::SeededRandom;
-use umbel_domains::changes::{Batch, Effect, Outbox, SqliteOutbox, Table};
+use umbel_domains::changes::{Effect, Outbox, SqliteOutbox, Table};
 use umbel_domains::{Error, Result, Value};
 
 /// A database with a table `records`, whose key is `number` and which has a `title`.
@@ -118,7 +118,7 @@ impl User for SqliteOutbox {
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 mod servers {
     use mysql::prelude::Queryable;
-    use umbel_domains::changes::{MysqlOutbox, MysqlTable, PostgresOutbox, PostgresTable};
+    use umbel_domains::changes::{Batch, MysqlOutbox, MysqlTable, PostgresOutbox, PostgresTable};
     use umbel_load::sql::clients;
 
     use super::*;
