@@ -164,7 +164,6 @@ impl Shared {
         };
         let mut next = self.project(filter, &definition, &runs).await?;
         next.take_all(&parts);
-        let estimate = next.filter.stats().cardinality as u64;
         loop {
             let mut turn = lane.turn.lock().await;
             let Some(slot) = turn.slot(self, number) else { return Ok(true) };
@@ -174,7 +173,7 @@ impl Shared {
             }
             if let Some(newest) = shard.newest().filter(|newest| newest.len() <= LAST_FINGERPRINTS) {
                 next.take(newest);
-                shard.offer(Arc::new(next.finish(&definition, Counts::of_items(estimate))));
+                shard.offer(Arc::new(next.finish(&definition, Counts::default())));
                 // The log says where the switch is, so that it is the same one whenever the log is folded.
                 let switch =
                     Entry { filter, slot: number, request: Request::default(), operation: Operation::Switch };
@@ -197,9 +196,8 @@ impl Shared {
         let (definition, parts) = (shard.definition().clone(), shard.freeze());
         let mut next = self.project(filter, &definition, &runs).await?;
         next.take_all(&parts);
-        let estimate = next.filter.stats().cardinality as u64;
         if let Some(shard) = slot.state.shard_mut(filter) {
-            shard.offer(Arc::new(next.finish(&definition, Counts::of_items(estimate))));
+            shard.offer(Arc::new(next.finish(&definition, Counts::default())));
         }
         Ok(())
     }

@@ -14,6 +14,9 @@ use crate::definition::{Definition, Growth};
 use crate::limits::LAYERS_MAX;
 use crate::{Error, Result};
 
+/// How much of an array is looked at to tell how many keys are in it.
+const ESTIMATE_BYTES: u64 = 4 << 20;
+
 /// What filters are made of and from.
 #[derive(Clone, Debug)]
 pub struct Means {
@@ -131,14 +134,20 @@ impl Projection {
     }
 
     /// Counts the keys that the generation before counted. If that had to take more than it was made for, it took many for known, and
-    /// what this one found is nearer to the truth.
+    /// what this one holds is nearer to the truth. It is looked at now, and not when it was built, which is another time on every node.
     pub(super) fn follow(&self, old: &Self, shards: u32) {
         let overfull = old.items() > old.share(shards);
-        let items = if overfull { old.items().max(self.items()) } else { old.items() };
+        let items = if overfull { old.items().max(self.estimated_items()) } else { old.items() };
         let Counts { held, removed, .. } = old.counts();
         // A generation of another size is no new beginning.
         let anew = self.share(shards) == old.share(shards);
         self.counters.set(Counts { items, held, removed: if anew { 0 } else { removed } });
+    }
+
+    /// How many keys the used cells speak for: a function of these alone.
+    fn estimated_items(&self) -> u64 {
+        let keys: f64 = self.filters().map(|filter| filter.sampled_stats(ESTIMATE_BYTES).cardinality).sum();
+        keys as u64
     }
 
     /// Bytes of its arrays.

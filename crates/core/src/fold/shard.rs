@@ -353,4 +353,28 @@ mod tests {
         let key = Hasher::new(Family::Murmur3, None).unwrap().fingerprint(b"key");
         assert_eq!(shard.add_simply(&[key], &mut [false]), Some(1));
     }
+    #[test]
+    fn a_switch_counts_the_same_whenever_the_next_size_was_built() {
+        let means = Means::new(Budget::new(1 << 20));
+        let first = Definition::new("f", Spec::bloom(1000, 0.01));
+        let next = first.resized(4000, 0.01).unwrap();
+        let hasher = Hasher::new(Family::Murmur3, None).unwrap();
+        let keys: Vec<_> = (0..3000_u32).map(|key| hasher.fingerprint(&key.to_le_bytes())).collect();
+        // So many come before the array of the next size is offered, after its definition.
+        let counts = [2000, 2500, 3000].map(|before| {
+            let mut shard = Shard::new(first.clone(), 1, &means).unwrap();
+            shard.add(&keys[..2000], &means).unwrap();
+            shard.redefine(&next, &means).unwrap();
+            shard.add(&keys[2000..before], &means).unwrap();
+            let built = Projection::new(&next, &means).unwrap();
+            built.insert(&keys[..before], &mut Vec::new()).unwrap();
+            let built = Projection::of(next.generation, built.layers().to_vec(), Counts::default());
+            shard.offer(Arc::new(built));
+            shard.add(&keys[before..], &means).unwrap();
+            shard.switch().unwrap();
+            shard.projection().unwrap().counts()
+        });
+        assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+        assert!(counts[0].items.abs_diff(3000) < 100, "{counts:?}");
+    }
 }
