@@ -128,7 +128,7 @@ impl Shared {
             if !slot.needs_checkpoint() {
                 return Ok(false);
             }
-            let before = slot.checkpoint();
+            let before = slot.counted;
             (cut(slot, position), before)
         };
         let (manifest, run) = self.write_cut(&cut).await?;
@@ -275,13 +275,13 @@ impl Shared {
         if !self.is_first(lane.partition) {
             return Ok(false);
         }
-        let (runs, first, last, checkpoint) = {
+        let (runs, first, last, before, checkpoint) = {
             let mut turn = lane.turn.lock().await;
             let Some(slot) = turn.slot(self, number) else { return Ok(false) };
             let sizes: Vec<u64> = slot.runs.iter().map(Run::bytes).collect();
             let Some(first) = first_to_merge(&sizes, self.settings.runs_max) else { return Ok(false) };
             let Some(last) = slot.kept.last().map(|kept| kept.number) else { return Ok(false) };
-            (slot.runs[first..].to_vec(), first, last, slot.state.begin_checkpoint())
+            (slot.runs[first..].to_vec(), first, last, slot.counted, slot.state.begin_checkpoint())
         };
         // It becomes the newest checkpoint once more with other runs, so what counts is what was in it.
         let mut manifest = self.read_manifest(number, last).await?;
@@ -296,7 +296,7 @@ impl Shared {
         manifest.runs.truncate(first);
         manifest.runs.push(merged.path().to_string());
         self.write_manifest(&manifest).await?;
-        self.commit(number, last, checkpoint).await?;
+        self.commit(number, before, checkpoint).await?;
 
         let mut turn = lane.turn.lock().await;
         let Some(slot) = turn.slot(self, number) else { return Ok(false) };
@@ -434,6 +434,7 @@ struct Forgotten {
 /// Keeps a checkpoint as the newest of a slot, and says what is not needed any more.
 fn keep_newest(slot: &mut Slot, manifest: &Manifest) -> Forgotten {
     slot.kept.push(Kept::of(manifest));
+    slot.counted = manifest.number;
     let surplus = slot.kept.len().saturating_sub(KEPT);
     let surplus: Vec<Kept> = slot.kept.drain(..surplus).collect();
     let needed: HashSet<&Arc<str>> = slot.kept.iter().flat_map(|kept| &kept.blobs).collect();

@@ -235,9 +235,8 @@ impl Shared {
                 continue;
             }
             let turn = lane.turn.lock().await;
-            let is_newer = |slot: &Slot| {
-                newest.get(&slot.state.slot()).is_some_and(|number| *number > slot.checkpoint())
-            };
+            let is_newer =
+                |slot: &Slot| newest.get(&slot.state.slot()).is_some_and(|number| *number > slot.counted);
             if turn.slots.iter().any(is_newer) {
                 lane.is_outdated.store(true, Ordering::Relaxed);
             }

@@ -84,6 +84,9 @@ pub(super) struct Slot {
     pub(super) stored: HashMap<u64, Stored>,
     /// Checkpoints that are kept, oldest first. None has more of the log than those after it.
     pub(super) kept: Vec<Kept>,
+    /// The newest checkpoint that counts, from which the next one is made; 0 if there is none. It is not among those that are kept if it is
+    /// damaged.
+    pub(super) counted: u64,
     /// How many checkpoints were made since it was looked for blobs that none needs; 0 if nobody looked.
     pub(super) unswept: u32,
     /// Whether readers see it. A slot that is still being folded is not shown.
@@ -91,11 +94,6 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// The newest checkpoint that is known of it; 0 if there is none.
-    pub(super) fn checkpoint(&self) -> u64 {
-        self.kept.last().map_or(0, |kept| kept.number)
-    }
-
     /// The runs that may hold keys of a filter.
     pub(super) fn runs_of(&self, filter: u64) -> Vec<Run> {
         let first = self.state.shard(filter).map_or(u64::MAX, Shard::first_run);

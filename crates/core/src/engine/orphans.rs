@@ -63,7 +63,7 @@ impl Shared {
                 return;
             }
             let kept = slot.kept.iter().map(|kept| Kept { blobs: kept.blobs.clone(), ..*kept });
-            (kept.collect::<Vec<_>>(), slot.checkpoint())
+            (kept.collect::<Vec<_>>(), slot.counted)
         };
         let listed =
             self.blobs.list(Some(&Path::from(folder(number)))).map_ok(|blob| blob.location.to_string());

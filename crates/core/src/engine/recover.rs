@@ -172,6 +172,11 @@ pub(super) async fn recover_slot(
         }
     }
     let kept: Vec<Kept> = whole.iter().rev().map(Kept::of).collect();
+    let whole_upto = kept.last().map_or(0, |kept| kept.number);
+    let counted_upto = match counted {
+        Counted::UpTo(last) if last != u64::MAX => last,
+        _ => whole_upto,
+    };
     if let Counted::All = counted {
         let (orphans, _) = orphans(names, &kept);
         remove_all(&**blobs, orphans).await;
@@ -187,6 +192,7 @@ pub(super) async fn recover_slot(
                 runs,
                 stored: HashMap::new(),
                 kept,
+                counted: counted_upto,
                 is_shown: false,
                 unswept,
             }),
@@ -200,7 +206,8 @@ pub(super) async fn recover_slot(
         stored.insert(filter.id, filter.stored);
     }
     let state = state.restored(begun.max(newest.number), newest.position, &newest.sessions, shards)?;
-    Ok(Slot { state, last_entry: newest.last_entry, runs, stored, kept, is_shown: false, unswept })
+    let last_entry = newest.last_entry;
+    Ok(Slot { state, last_entry, runs, stored, kept, counted: counted_upto, is_shown: false, unswept })
 }
 
 /// The lanes of a log, by partition, with what checkpoints have of their slots.

@@ -74,3 +74,33 @@ fn what_another_node_is_making_stays() {
         }
     });
 }
+
+#[test]
+fn a_damaged_checkpoint_that_counts_holds_up_no_later_one() {
+    run(async {
+        let world = World::new(43).await;
+        world.engine(0).create(everywhere("bloom", Spec::bloom(5000, 0.01))).await.unwrap();
+        are_removed(&world, 43, 3).await;
+        let mut damaged = Vec::new();
+        for slot in 0..SLOTS {
+            let newest = newest(&world, slot).await;
+            let names = blobs_of(&world, slot).await;
+            let name = names.iter().find(|name| name.ends_with(".manifest") && number_of(name) == newest);
+            put(&world, &format!("slots/{slot:04}/{}", name.unwrap())).await;
+            damaged.push(newest);
+        }
+        for node in 0..NODES {
+            world.start(node).await.unwrap();
+            for own in (0..PARTITIONS).filter(|own| *own as usize % NODES == node) {
+                world.engine(node).host(own).await.unwrap();
+            }
+        }
+        world.everybody_learns();
+        // Those before the damaged ones are whole, and the log goes on from there.
+        assert_eq!(absent(&world.engine(0), "bloom", &keys(1_000_000..1_000_600)).await, 0);
+        are_removed(&world, 43, 3).await;
+        for (slot, damaged) in (0..).zip(damaged) {
+            assert!(newest(&world, slot).await > damaged, "slot {slot}");
+        }
+    });
+}
