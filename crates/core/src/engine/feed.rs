@@ -134,13 +134,14 @@ impl Shared {
             if record.position > applied {
                 break;
             }
-            let changed = Entry::filter_of(&record.entry);
-            if changed.is_some() && changed == followed {
+            if let Some(followed) = followed
+                && changes_followers(&record, followed)?
+            {
                 // What became of it here, the log does not say.
                 return Err(Error::Trimmed { oldest: record.position });
             }
             changes.token.see(lane.partition, record.position);
-            if changed != Some(filter.id()) {
+            if Entry::filter_of(&record.entry) != Some(filter.id()) {
                 continue;
             }
             if let Some(record) = effective(filter, lane, record)? {
@@ -152,6 +153,51 @@ impl Shared {
         }
         Ok(())
     }
+
+    /// Whether a filter did nothing to those that follow it between two places in the log. If it takes long to find out, the answer is no.
+    pub(super) async fn leaves_followers_alone(
+        &self,
+        filter: u64,
+        partition: u32,
+        after: Position,
+        upto: Position,
+    ) -> Result<bool> {
+        if after >= upto {
+            return Ok(true);
+        }
+        let records = match self.log.read(partition, after, READ_BYTES).await {
+            Err(Error::Trimmed { .. }) => return Ok(false),
+            records => records?,
+        };
+        if records.last().is_some_and(|last| last.position < upto) {
+            return Ok(false);
+        }
+        for record in &records {
+            if changes_followers(record, filter)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether an entry is one of a filter by which it changes those that follow it, too.
+fn changes_followers(record: &Record, filter: u64) -> Result<bool> {
+    if Entry::filter_of(&record.entry) != Some(filter) {
+        return Ok(false);
+    }
+    Ok(match Entry::decode(&record.entry)?.operation {
+        Operation::Add(_)
+        | Operation::Remove(_)
+        | Operation::Clear
+        | Operation::Adopt { .. }
+        | Operation::Load { .. } => true,
+        Operation::Define(_)
+        | Operation::Describe(_)
+        | Operation::Drop
+        | Operation::Barrier
+        | Operation::Switch => false,
+    })
 }
 
 /// An entry with what it had an effect on; none if that is nothing.

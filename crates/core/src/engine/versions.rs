@@ -243,7 +243,7 @@ impl Shared {
             match self.version(filter.id(), last).await {
                 Ok(newest) => {
                     let is_enough = newest.includes(at_least) && newest.has_content_of(&version);
-                    if is_enough && self.can_follow(&newest).await? {
+                    if is_enough && self.can_follow(&newest, &version.token()).await? {
                         return Ok(Published { version: newest, is_new: false });
                     }
                 }
@@ -259,11 +259,19 @@ impl Shared {
         Ok(Published { version, is_new: true })
     }
 
-    /// Whether the log still has what came after a version: without that, nobody could go on from it.
-    async fn can_follow(&self, version: &Version) -> Result<bool> {
+    /// Whether the log still has what came after a version up to now, and says what that did: without that, nobody could go on from it.
+    async fn can_follow(&self, version: &Version, now: &Token) -> Result<bool> {
+        let followed = version.definition.mirrors.map(|mirror| mirror.of);
         for (partition, position) in version.token().positions() {
             let oldest = self.log.bounds(partition).await?.oldest;
             if position < oldest || !self.log.holds(partition, position).await? {
+                return Ok(false);
+            }
+            if let Some(followed) = followed
+                && !self
+                    .leaves_followers_alone(followed, partition, position, now.position(partition))
+                    .await?
+            {
                 return Ok(false);
             }
         }

@@ -483,3 +483,31 @@ fn a_session_that_writes_to_the_old_filter_writes_to_the_new_one() {
         });
     }
 }
+
+/// What the old filter does to the new one, the log does not say: whoever follows the new one needs a version from after that, also if
+/// nothing is in it that the version before lacks.
+#[test]
+fn versions_of_the_new_filter_can_be_followed() {
+    for new in every_kind() {
+        run(async {
+            let engine = open(&MemoryDisk::default()).await.unwrap();
+            let filter = engine.create(new).await.unwrap();
+            engine.add(&filter, &keys(0..100)).await.unwrap();
+            let rebuild = begin(&engine, "f").await;
+            fill(&engine, &rebuild, &keys(0..100)).await;
+            let first = engine.publish(&rebuild).await.unwrap();
+            engine.changes(&rebuild, &first.token()).await.unwrap();
+            // The source had them.
+            engine.add(&filter, &keys(0..100)).await.unwrap();
+            assert!(matches!(engine.changes(&rebuild, &first.token()).await, Err(Error::Trimmed { .. })));
+            let second = engine.publish(&rebuild).await.unwrap();
+            engine.changes(&rebuild, &second.token()).await.unwrap();
+            // That the old one goes does nothing to the new one.
+            finish(&engine, "f").await.unwrap();
+            engine.changes(&rebuild, &second.token()).await.unwrap();
+            assert_eq!(engine.publish(&rebuild).await.unwrap().number, second.number + 1, "it has the name");
+            let third = engine.publish(&rebuild).await.unwrap();
+            assert_eq!(third.number, second.number + 1, "nothing changed");
+        });
+    }
+}

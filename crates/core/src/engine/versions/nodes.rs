@@ -206,7 +206,7 @@ impl Shared {
             if let Some(base) = &base {
                 let newest = &base.version;
                 let is_enough = newest.includes(at_least) && newest.has_content_of(&version);
-                if is_enough && self.can_follow(newest).await? {
+                if is_enough && self.can_follow(newest, &version.token()).await? {
                     return Ok(Published { version: newest.clone(), is_new: false });
                 }
             }
