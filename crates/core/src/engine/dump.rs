@@ -79,6 +79,18 @@ impl Engine {
     /// Makes a filter of a dump that was loaded. It has as many shards and layers as the one that was dumped, and does not keep its
     /// keys.
     pub async fn import_loaded(&self, name: &str, loader: Loader) -> Result<Arc<Handle>> {
+        self.restore_loaded(name, None, false, loader).await
+    }
+
+    /// The same with the time at which it is gone, in milliseconds since 1970, and perhaps in place of the filter that has the name: that one
+    /// answers until this one does.
+    pub async fn restore_loaded(
+        &self,
+        name: &str,
+        expires: Option<u64>,
+        replace: bool,
+        loader: Loader,
+    ) -> Result<Arc<Handle>> {
         if !loader.is_complete() {
             let (loaded, blocks) = (loader.seen.iter().filter(|seen| **seen).count(), loader.seen.len());
             return Err(Error::Invalid(format!("the dump is not whole: {loaded} of {blocks} blocks came")));
@@ -88,10 +100,11 @@ impl Engine {
             sharding: if definition.shards == 1 { Sharding::Whole } else { Sharding::Everywhere },
             growth: definition.growth,
             grow_at: definition.grow_at,
+            expires,
             labels: definition.labels.clone(),
             ..NewFilter::new(name, definition.spec)
         };
-        let installed = self.shared.install(new, contents).await;
+        let installed = self.shared.install(new, contents, replace).await;
         drop(memory);
         installed
     }

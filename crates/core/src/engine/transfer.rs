@@ -40,7 +40,7 @@ impl Engine {
         let spec = *filter.spec();
         let items = filter.items().unwrap_or_else(|| filter.stats().cardinality.min(u64::MAX as f64) as u64);
         let new = NewFilter { spec, sharding: Sharding::Whole, ..new };
-        self.shared.install(new, vec![Content { items, layers: vec![filter] }]).await
+        self.shared.install(new, vec![Content { items, layers: vec![filter] }], false).await
     }
 
     /// A filter of any layout, size and error rate of the same family, with all keys of this one. If its keys are not known, a copy
@@ -80,14 +80,20 @@ impl Engine {
 }
 
 impl Shared {
-    /// Makes a filter of what came from elsewhere: whole, or with one content for each slot.
-    pub(super) async fn install(&self, new: NewFilter, contents: Vec<Content>) -> Result<Arc<Handle>> {
+    /// Makes a filter of what came from elsewhere: whole, or with one content for each slot. If it may replace another one, that has the
+    /// name until this one is whole.
+    pub(super) async fn install(
+        &self,
+        new: NewFilter,
+        contents: Vec<Content>,
+        replace: bool,
+    ) -> Result<Arc<Handle>> {
         if new.window.is_some() {
             return Err(Error::Invalid("a window cannot be imported: its buckets can".into()));
         }
         let (name, expires) = (new.name.clone(), new.expires.filter(|at| *at != u64::MAX));
         let now = self.clock.unix_millis();
-        if self.directory.named(&name).is_some_and(|holder| !holder.is_expired(now)) {
+        if !replace && self.directory.named(&name).is_some_and(|holder| !holder.is_expired(now)) {
             return Err(Error::Invalid(format!("there is a filter {name} already")));
         }
         Definition { labels: new.labels.clone(), ..Definition::new(&name, new.spec) }.check()?;
@@ -119,13 +125,18 @@ impl Shared {
             self.sync_all().await?;
             let _naming = self.naming.lock().await;
             let next = Definition { name, expires, ..(*filter.definition()).clone() };
-            self.rename(&filter, &next, false).await?;
+            self.rename(&filter, &next, replace).await?;
             // A shard that is cleared gets empty arrays, unless it thinks that they are still to come.
             let next = filter.definition();
             self.everywhere(filter.id(), &next, &Operation::Describe(next.encode()?)).await
         };
         match installed.await {
             Ok(()) => Ok(filter),
+            // It has the name already, and the one that had it may have none: it stays, and what is left to do is done later.
+            Err(error) if !filter.definition().is_internal() => {
+                self.work.is_unfinished();
+                Err(error)
+            }
             Err(error) => {
                 // Nobody can see it; what cannot be dropped now is dropped at the next start.
                 let _ = self.drop_filter(&filter).await;

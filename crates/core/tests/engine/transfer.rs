@@ -333,3 +333,29 @@ fn concurrent_creations_and_imports_stay_within_the_memory() {
         assert!(engine.budget().peak() <= 2 * engine.budget().limit(), "{} bytes", engine.budget().peak());
     });
 }
+
+#[test]
+fn what_is_replaced_answers_until_the_other_one_is_whole() {
+    run(async {
+        let disk = MemoryDisk::default();
+        let engine = open(&disk).await.unwrap();
+        let source = engine.create(everywhere("source", Spec::bloom(4_000, 0.01))).await.unwrap();
+        engine.add(&source, &keys(0..2_000)).await.unwrap();
+        let old = engine.create(NewFilter::new("f", Spec::bloom(4_000, 0.01))).await.unwrap();
+        engine.add(&old, &keys(5_000..7_000)).await.unwrap();
+        let chunks = dumped(&engine, &source).await;
+        let whole = || loaded(&engine, &chunks).unwrap();
+        assert!(matches!(engine.restore_loaded("f", None, false, whole()).await, Err(Error::Invalid(_))));
+        let half = loaded(&engine, &chunks[..1].to_vec()).unwrap();
+        assert!(matches!(engine.restore_loaded("f", None, true, half).await, Err(Error::Invalid(_))));
+        assert_eq!(absent(&engine, &engine.filter("f").unwrap(), &keys(5_000..7_000)).await, 0);
+        let restored = engine.restore_loaded("f", Some(u64::MAX - 1), true, whole()).await.unwrap();
+        assert_eq!(restored.definition().expires, Some(u64::MAX - 1));
+        for engine in [engine, open(&disk.after_power_cut(1)).await.unwrap()] {
+            let now = engine.filter("f").unwrap();
+            assert_eq!(now.id(), restored.id());
+            assert_eq!(absent(&engine, &now, &keys(0..2_000)).await, 0);
+            assert_eq!(engine.filters().len(), 2, "the old one is gone, and nothing else is left");
+        }
+    });
+}

@@ -154,8 +154,7 @@ pub(super) async fn restore(session: &mut Session, command: Command<'_>) -> Outc
     }
     let name = name_of(command.get(1));
     let engine = &session.node.engine;
-    let there = session.node.filter(&name).await?;
-    if there.is_some() && !replace {
+    if !replace && session.node.filter(&name).await?.is_some() {
         return Err("BUSYKEY Target key name already exists.".into());
     }
     let mut partial = None;
@@ -169,25 +168,13 @@ pub(super) async fn restore(session: &mut Session, command: Command<'_>) -> Outc
     let Some(Whole::Own(loader)) = partial.filter(Partial::is_whole).map(Partial::finish).transpose()? else {
         return Err("ERR Bad data format".into());
     };
-    // What is there stays until the other one is whole.
-    let own_name = match &there {
-        Some(_) => format!("restored-{:x}-{:x}", unix_time().as_micros(), session.client.id),
-        None => name.clone().into_owned(),
+    let now = unix_time().as_millis() as u64;
+    let expires = (ttl > 0).then(|| if absolute { ttl } else { now.saturating_add(ttl) });
+    let own_name = name.into_owned();
+    let restore = |node: Arc<Node>| async move {
+        node.engine.restore_loaded(&own_name, expires, replace, *loader).await
     };
-    let import = |node: Arc<Node>| async move { node.engine.import_loaded(&own_name, *loader).await };
-    let filter = beside(&session.node, import).await?;
-    let settle = async {
-        if ttl > 0 {
-            let now = unix_time().as_millis() as u64;
-            engine.expire(&filter, Some(if absolute { ttl } else { now.saturating_add(ttl) })).await?;
-        }
-        if there.is_some() { engine.rename(&filter, &name, true).await } else { Ok(()) }
-    };
-    if let Err(error) = settle.await {
-        // Why it is not there is said; that its rest stays too would be no more use.
-        let _ = engine.drop_filter(&filter).await;
-        return Err(error.into());
-    }
+    beside(&session.node, restore).await?;
     session.reply.ok();
     Ok(())
 }
