@@ -11,7 +11,7 @@ use crate::import::is_address;
 use crate::resp::{Address, Connection, Value, shown};
 use crate::transfer::chunks::{self, Goal, Origin, Whose};
 use crate::transfer::redisson::{PIECE_BYTES, config_key};
-use crate::transfer::{HERE, Moved, PATIENCE, Show, beside, expire_alike, is_there, outside, settle};
+use crate::transfer::{HERE, Moved, PATIENCE, Show, Shown, beside, expire_alike, is_there, outside, settle};
 
 /// Writes a filter of a server for other systems, or brings it to another server
 ///
@@ -144,8 +144,12 @@ fn in_chunks(to: &ToEither, whose: Whose) -> Result<(), Box<dyn Error>> {
         });
     }
     let (address, name): (Address, _) = (to.to.parse()?, to.rename.as_ref().unwrap_or(filter));
+    let shown = match whose {
+        Whose::Anybodys => Shown::WhenWhole,
+        Whose::RedisBlooms => Shown::FromTheFirstPiece,
+    };
     told(&to.common, filter, &format!("{name} at {address}"), |from, show| {
-        settle(&mut outside(&address)?, name, replace, |to, new| {
+        settle(&mut outside(&address)?, name, replace, shown, |to, new| {
             let goal = Goal::Live { connection: to, name: new };
             let moved = chunks::copy(Origin::live(from, filter)?, goal, whose, show)?;
             expire_alike((from, filter), (to, new))?;

@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 use crate::resp::{Address, Connection};
 use crate::transfer::chunks::{self, Goal, Origin, Whose};
-use crate::transfer::{HERE, Moved, PATIENCE, Show, expire_alike, outside, redisson, settle};
+use crate::transfer::{HERE, Moved, PATIENCE, Show, Shown, expire_alike, outside, redisson, settle};
 
 /// Brings filters of other systems, or of another server, into a server
 ///
@@ -214,7 +214,7 @@ fn each(
         show.begin(name);
         // After an error in the middle of a request, nothing is known of a connection.
         let moved = Connection::open(&into.to, PATIENCE).and_then(|mut to| {
-            settle(&mut to, new, into.replace, |to, beside| bring(to, name, beside, &show))
+            settle(&mut to, new, into.replace, Shown::WhenWhole, |to, beside| bring(to, name, beside, &show))
         });
         match moved {
             Ok(moved) => show.done(name, &format!("{new} at {}", into.to), &moved),

@@ -59,23 +59,37 @@ pub(crate) fn beside(name: &str, what: &str) -> String {
     if name.contains('{') { format!("{name}:{what}") } else { format!("{{{name}}}:{what}") }
 }
 
-/// Lets `bring` put a filter under a name. If there is one already, the new one takes its place when it is whole, or not at all.
+/// When a server shows a filter that is brought to it in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    WhenWhole,
+    /// So it answers "absent" for keys that are still to come.
+    FromTheFirstPiece,
+}
+
+/// Lets `bring` put a filter under a name. Whoever looks sees what was there before, if anything, until the new one is whole.
 pub(crate) fn settle<T>(
     to: &mut Connection,
     name: &str,
     replace: bool,
+    shown: Shown,
     bring: impl FnOnce(&mut Connection, &str) -> Result<T, String>,
 ) -> Result<T, String> {
-    if !is_there(to, name)? {
+    let is_there = is_there(to, name)?;
+    let taken = |to: &Connection| {
+        format!("{}: {name} is there already; --replace puts another in its place", to.address)
+    };
+    if is_there && !replace {
+        return Err(taken(to));
+    }
+    if !is_there && shown == Shown::WhenWhole {
         return bring(to, name);
     }
-    if !replace {
-        return Err(format!("{}: {name} is there already; --replace puts another in its place", to.address));
-    }
     let new = beside(name, &format!("new-{}", std::process::id()));
-    let brought = bring(to, &new).and_then(|brought| {
-        to.demand(&["RENAME", &new, name])?;
-        Ok(brought)
+    let rename = if replace { "RENAME" } else { "RENAMENX" };
+    let brought = bring(to, &new).and_then(|brought| match to.demand(&[rename, &new, name])? {
+        Value::Integer(0) => Err(taken(to)),
+        _ => Ok(brought),
     });
     if brought.is_err() {
         // What is not there need not be removed, and why it is not there is said already.
