@@ -32,7 +32,7 @@ pub const MARKS_MAX: usize = 64;
 pub const CHECKPOINT_EVERY: Duration = Duration::from_millis(500);
 /// How long nothing has come from a database, or been taken by it, until it is asked whether it is there.
 pub const SILENCE: Duration = Duration::from_secs(15);
-/// How long after that it may take to say so, being asked every five seconds.
+/// How often it is asked before it is taken for gone.
 pub const SILENCE_PROBES: u32 = 3;
 /// The pause between these questions.
 pub const SILENCE_PROBE_EVERY: Duration = Duration::from_secs(5);
