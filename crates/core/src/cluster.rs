@@ -14,6 +14,7 @@
 //! - a node whose lease ends counts its end from before it last asked for it, so it stops before its record is gone;
 //! - a node that lives has to name the new listing before anybody takes that for agreed.
 
+mod isolation;
 mod membership;
 mod record;
 mod table;
@@ -21,6 +22,7 @@ mod table;
 mod tests;
 mod view;
 
+pub use isolation::Instance;
 pub use membership::{Joining, Membership, Settings, inspect, is_leaving, set_leaving};
 pub use record::{Partitions, Record};
 pub use table::Table;

@@ -62,7 +62,7 @@ use crate::random::{Random, SystemRandom};
 use crate::registry::Registry;
 use crate::{Error, Position, Result};
 pub use claim::Claim;
-pub use cluster::{Cluster, Role};
+pub use cluster::{Cluster, NO_LEASE, OVERDUE_TICKS, Role};
 pub use dump::{Loader, is_dump};
 pub use feed::{Changes, PartChanges};
 pub use gather::{BlocksFrom, LayerShape, PartOf, Shape};

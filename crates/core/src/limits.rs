@@ -56,8 +56,10 @@ pub const MEMBER_NAME_BYTES_MAX: usize = 128;
 pub const WEIGHT_MAX: u32 = 10_000;
 /// Longest address of a node.
 pub const ADDRESS_BYTES_MAX: usize = 300;
-/// Largest record of a node: names, an address, and a digit for four partitions.
-pub const RECORD_BYTES_MAX: usize = 4096;
+/// Largest record of a node: names, an address, a digit for four partitions, and the nodes that it does not reach.
+pub const RECORD_BYTES_MAX: usize = 16 << 10;
+/// Most nodes that a record reports as not reached.
+pub const UNREACHED_MAX: usize = 64;
 /// Most layers of a filter that grows without its keys: each doubles it at least once in seven.
 pub const LAYERS_MAX: usize = 64;
 /// Largest manifest of a slot: it is read and written at once.

@@ -5,7 +5,7 @@
 //!               |                                                          |
 //!               '-- Membership: who hosts what                             v
 //!                        ^                                           UMBEL.PEER at the other node's RESP port
-//!  Hosting: takes partitions in and lets go of them
+//!  Hosting: takes partitions in and lets go of them;  Reachability: pings the others, reports those that do not answer
 //! ```
 
 mod figures;
@@ -13,6 +13,7 @@ mod hosting;
 mod link;
 mod nodes;
 mod peers;
+mod reachability;
 pub(crate) mod wire;
 
 pub(crate) use figures::PARTITIONS_SHOWN_MAX;

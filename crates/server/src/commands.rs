@@ -138,7 +138,8 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         | Id::UmbelPeerPublish
         | Id::UmbelPeerChanges
         | Id::UmbelPeerPass
-        | Id::UmbelPeerNotice => peer::run(id, session, command).await,
+        | Id::UmbelPeerNotice
+        | Id::UmbelPeerPing => peer::run(id, session, command).await,
         Id::UmbelNodeDigests => peer::digests(session).await,
         Id::UmbelNodeList | Id::UmbelNodeDrain | Id::UmbelNodeUndrain => {
             peer::node(id, session, command).await

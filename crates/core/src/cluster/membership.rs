@@ -2,6 +2,7 @@
 //!
 //! Nothing here waits for time: whoever runs a node calls [`Membership::keep_alive`] and [`Membership::look`] often enough.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
+use super::isolation::Instance;
 use super::record::{Partitions, Record};
 use super::table::Table;
 use super::view::View;
@@ -65,6 +67,8 @@ pub struct Membership {
     turn: tokio::sync::Mutex<Place>,
     lease: AtomicU64,
     changes: watch::Sender<u64>,
+    /// Grows while the lease is over.
+    overdue: watch::Sender<u64>,
     woken: Notify,
     lost: OnceLock<String>,
 }
@@ -87,6 +91,7 @@ struct Wishes {
     /// Somebody has asked it to leave.
     is_asked: bool,
     serves: Partitions,
+    unreached: BTreeSet<Instance>,
 }
 
 /// What is known of the registry.
@@ -131,6 +136,7 @@ impl Membership {
             turn: tokio::sync::Mutex::default(),
             lease: AtomicU64::new(lease.0),
             changes: watch::Sender::new(0),
+            overdue: watch::Sender::new(0),
             woken: Notify::new(),
             lost: OnceLock::new(),
             registry,
@@ -160,6 +166,15 @@ impl Membership {
     /// The view on which it acts.
     pub fn view(&self) -> Arc<View> {
         Arc::clone(&self.acting.load().view)
+    }
+
+    /// The view on which it acts, if all nodes act on it and this node's lease is valid (rule A1 of docs/cluster-protocol.md).
+    pub fn settled_view(&self) -> Option<Arc<View>> {
+        // The lease first: a lease that began again finds the view that was unsettled before it began.
+        if !self.is_valid() {
+            return None;
+        }
+        Some(self.view()).filter(|view| view.is_settled())
     }
 
     /// What this node is for a partition at this moment.
@@ -217,6 +232,22 @@ impl Membership {
         }
     }
 
+    /// Reports the processes of other nodes that this one does not reach (rule V5).
+    pub fn report_unreached(&self, unreached: BTreeSet<Instance>) {
+        let mut wishes = self.wishes();
+        let changed = wishes.unreached != unreached;
+        wishes.unreached = unreached;
+        drop(wishes);
+        if changed {
+            self.woken.notify_one();
+        }
+    }
+
+    /// Whether all nodes know that this one is cut off from the others (rule V5).
+    pub fn is_isolated(&self) -> bool {
+        self.settled_view().is_some_and(|view| view.is_isolated(self.name()))
+    }
+
     /// Says that it gives its partitions away.
     pub fn leave(&self) {
         self.wishes().ends = true;
@@ -236,6 +267,16 @@ impl Membership {
     /// Is another number after each change of what it acts on.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Counts that the lease is over still, for [`overdue`](Self::overdue).
+    pub fn count_overdue(&self) {
+        self.overdue.send_modify(|count| *count += 1);
+    }
+
+    /// Grows by one every tenth of a second while the lease is over, so that what waits can give up without a timer of its own.
+    pub fn overdue(&self) -> watch::Receiver<u64> {
+        self.overdue.subscribe()
     }
 
     /// Waits until somebody wants a look at the registry.
@@ -342,9 +383,11 @@ impl Membership {
     /// Takes the place again after the lease has ended.
     async fn return_to_place(&self) -> Result<()> {
         self.valid_until.store(0, Ordering::Release);
-        // While it was gone, others may have agreed on something without it.
+        // Rule L3: while it was gone, others may have agreed on something without it. Until it has listed the records under its new lease,
+        // what it acted on is not settled.
+        let unsettled = Arc::new(View::clone(&self.view()).unsettled());
         self.acting.rcu(|acting| Acting {
-            view: Arc::clone(&acting.view),
+            view: Arc::clone(&unsettled),
             term: acting.term + 1,
             first: Partitions::default(),
         });
@@ -434,6 +477,7 @@ fn record(settings: &Settings, instance: u64, wishes: &Wishes) -> Record {
         weight: settings.weight,
         leaving: wishes.ends || wishes.is_asked,
         serves: wishes.serves.clone(),
+        unreached: wishes.unreached.clone(),
         view: 0,
     }
 }

@@ -1,10 +1,14 @@
 //! What a node says of itself.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
 use bytes::Bytes;
 
-use crate::limits::{ADDRESS_BYTES_MAX, MEMBER_NAME_BYTES_MAX, PARTITIONS_MAX, RECORD_BYTES_MAX, WEIGHT_MAX};
+use super::isolation::Instance;
+use crate::limits::{
+    ADDRESS_BYTES_MAX, MEMBER_NAME_BYTES_MAX, PARTITIONS_MAX, RECORD_BYTES_MAX, UNREACHED_MAX, WEIGHT_MAX,
+};
 use crate::ring::Member;
 use crate::{Error, Result};
 
@@ -28,6 +32,8 @@ pub struct Record {
     pub leaving: bool,
     /// The partitions that it answers for if it is asked.
     pub serves: Partitions,
+    /// The processes of other nodes that it has not reached for longer than a lease, although their records are there.
+    pub unreached: BTreeSet<Instance>,
     /// The digest of the listing on which it acts.
     pub view: u64,
 }
@@ -67,12 +73,16 @@ impl Record {
 
     /// All but the view, in which nodes may differ although they agree.
     pub(super) fn material(&self) -> String {
-        let Self { name, instance, address, zone, weight, leaving, serves, view: _ } = self;
+        let Self { name, instance, address, zone, weight, leaving, serves, unreached, view: _ } = self;
         let leaving = if *leaving { "yes" } else { "no" };
         let mut text =
             format!("format {VERSION}\nname {name}\ninstance {instance:016x}\naddress {address}\n");
         // Writing into a string cannot fail.
-        let _ = write!(text, "zone {zone}\nweight {weight}\nleaving {leaving}\nserves {serves}\n");
+        let _ = write!(text, "zone {zone}\nweight {weight}\nleaving {leaving}\nserves {serves}\nunreached");
+        for (name, instance) in unreached.iter().take(UNREACHED_MAX) {
+            let _ = write!(text, " {name}:{instance:016x}");
+        }
+        text.push_str(if unreached.is_empty() { " -\n" } else { "\n" });
         text
     }
 
@@ -110,11 +120,27 @@ impl Record {
                 _ => return Err(corrupt("is neither leaving nor not")),
             },
             serves: Partitions::parse(line("serves")?).ok_or_else(|| corrupt("serves what cannot be"))?,
+            unreached: parse_unreached(line("unreached")?)
+                .ok_or_else(|| corrupt("reports nodes as not reached that cannot be"))?,
             view: number("view")?,
         };
         record.check().map_err(|error| corrupt(&format!("cannot be: {error}")))?;
         Ok(record)
     }
+}
+
+/// The inverse of what [`Record::material`] writes: `name:instance` with spaces between, or a dash.
+fn parse_unreached(text: &str) -> Option<BTreeSet<Instance>> {
+    if text == "-" {
+        return Some(BTreeSet::new());
+    }
+    let all = text.split(' ').map(|word| {
+        let (name, instance) = word.split_once(':')?;
+        let fits = (1..=MEMBER_NAME_BYTES_MAX).contains(&name.len()) && instance.len() == 16;
+        fits.then(|| Some((name.to_owned(), u64::from_str_radix(instance, 16).ok()?)))?
+    });
+    let all: BTreeSet<Instance> = all.collect::<Option<_>>()?;
+    (all.len() <= UNREACHED_MAX).then_some(all)
 }
 
 /// A set of partitions.

@@ -1,7 +1,9 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -9,7 +11,7 @@ use super::*;
 use crate::clock::{Clock, ManualClock};
 use crate::engine::Role;
 use crate::random::{Random, SeededRandom};
-use crate::registry::{EmbeddedRegistry, Expected, Registry};
+use crate::registry::{Change, EmbeddedRegistry, Expected, Lease, Listing, Registry, Versioned};
 
 const LEASE: Duration = Duration::from_secs(5);
 const PARTITIONS: u32 = 16;
@@ -23,6 +25,7 @@ fn record(name: &str, serves: &[u32]) -> Record {
         weight: 100,
         leaving: false,
         serves: serves.iter().copied().collect(),
+        unreached: BTreeSet::new(),
         view: 0,
     }
 }
@@ -42,6 +45,7 @@ fn records_are_read_as_they_were_written() {
         leaving: true,
         view: u64::MAX,
         serves: [0, 63, 64, 4095].into_iter().collect(),
+        unreached: [("b".to_owned(), 9), ("c-2".to_owned(), u64::MAX)].into(),
         ..record("a.b_c-1", &[])
     };
     for record in [record("a", &[]), wide] {
@@ -59,7 +63,10 @@ fn records_are_read_as_they_were_written() {
         text.replace("0000000000000008", "08"),
         text.replace("0000000000000008", &vec!["0000000000000001"; 65].join(".")),
         text.replace("0000000000000008", "0000000000000008.0000000000000000"),
-        format!("{text}{}", "x".repeat(4096)),
+        text.replace("unreached -", "unreached b"),
+        text.replace("unreached -", "unreached b:7"),
+        text.replace("unreached -", &format!("unreached {}", unreached_words(65))),
+        format!("{text}{}", "x".repeat(16 << 10)),
     ];
     for text in wrong {
         assert!(Record::decode("key", text.as_bytes()).is_err(), "{text}");
@@ -139,6 +146,69 @@ fn a_view_is_settled_when_all_name_it() {
     assert!(View::new(nodes, PARTITIONS, 2, 1, None).is_err());
 }
 
+fn unreached_words(count: u64) -> String {
+    let words = (0..count).map(|number| format!("n{number}:{number:016x}"));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Records of nodes that serve everything, with the connections that are reported as broken: by whom, about whom.
+fn with_reports(names: &[&str], reports: &[(&str, &str)]) -> View {
+    let nodes = names.iter().map(|name| {
+        let of = reports.iter().filter(|(reporter, _)| reporter == name);
+        let unreached = of.map(|(_, other)| ((*other).to_owned(), 7)).collect();
+        Record { unreached, ..record(name, &everything()) }
+    });
+    view(nodes.collect())
+}
+
+fn isolated<'a>(view: &View, names: &[&'a str]) -> Vec<&'a str> {
+    names.iter().copied().filter(|name| view.is_isolated(name)).collect()
+}
+
+#[test]
+fn reports_isolate_the_node_that_the_others_do_not_reach() {
+    let names = ["a", "b", "c"];
+    let of = |reports: &[(&str, &str)]| isolated(&with_reports(&names, reports), &names);
+    assert!(of(&[]).is_empty());
+    // Cut off both ways, and as the others see it alone, and as it sees them alone.
+    assert_eq!(of(&[("a", "c"), ("b", "c"), ("c", "a"), ("c", "b")]), ["c"]);
+    assert_eq!(of(&[("b", "a"), ("c", "a")]), ["a"]);
+    assert_eq!(of(&[("a", "b"), ("a", "c")]), ["a"]);
+    // A pair: the last by name.
+    assert_eq!(of(&[("a", "c")]), ["c"]);
+    // All from each other: the first goes on.
+    assert_eq!(of(&[("a", "b"), ("b", "c"), ("c", "a")]), ["b", "c"]);
+    // Two halves: one of them goes on.
+    let four = ["a", "b", "c", "d"];
+    let halves = with_reports(&four, &[("a", "c"), ("a", "d"), ("b", "c"), ("b", "d")]);
+    assert_eq!(isolated(&halves, &four), ["c", "d"]);
+    // A report about a node that is not there, about an earlier process of one, and about the reporter itself.
+    let mut nodes = vec![record("a", &[]), record("b", &[])];
+    nodes[0].unreached = [("b".to_owned(), 6), ("z".to_owned(), 7), ("a".to_owned(), 7)].into();
+    assert!(isolated(&view(nodes), &names).is_empty());
+}
+
+#[test]
+fn isolated_nodes_are_wanted_nowhere_and_lead_what_no_other_node_serves() {
+    let cut = with_reports(&["a", "b", "c"], &[("b", "a"), ("c", "a")]);
+    assert!(cut.wanted("a").is_empty());
+    assert_eq!(cut.wanted("b").len() + cut.wanted("c").len(), 2 * PARTITIONS as usize);
+    for partition in 0..PARTITIONS {
+        assert_ne!(cut.first(partition).unwrap().name, "a");
+        assert_eq!(cut.hosts(partition).last().unwrap().name, "a");
+        assert!(cut.may_release("a", partition));
+    }
+    let mut nodes = cut.nodes().to_vec();
+    nodes[1].serves.remove(5);
+    nodes[2].serves.remove(5);
+    let cut = view(nodes);
+    assert_eq!(cut.first(5).unwrap().name, "a");
+    assert!(!cut.may_release("a", 5));
+    // One connection is broken: the node that both ends reach leads everything that it serves.
+    let pair = with_reports(&["a", "b", "c"], &[("a", "c")]);
+    assert!((0..PARTITIONS).all(|partition| pair.first(partition).unwrap().name == "b"));
+}
+
 #[test]
 fn tables_count_changes_of_members() {
     let one = Table::after(None, &view(vec![record("a", &[])]));
@@ -165,6 +235,10 @@ impl World {
     }
 
     async fn try_join(&self, name: &str) -> Result<Joining, crate::Error> {
+        self.join_through(name, Arc::clone(&self.registry) as Arc<dyn Registry>).await
+    }
+
+    async fn join_through(&self, name: &str, registry: Arc<dyn Registry>) -> Result<Joining, crate::Error> {
         let settings = Settings {
             name: name.to_owned(),
             address: format!("{name}:6380"),
@@ -174,7 +248,6 @@ impl World {
             partitions: PARTITIONS,
             copies: 2,
         };
-        let registry = Arc::clone(&self.registry) as Arc<dyn Registry>;
         Membership::join(settings, registry, Arc::new(self.clock.clone()), &self.random).await
     }
 
@@ -255,6 +328,91 @@ async fn one_of_the_nodes_is_first_and_another_when_it_is_gone() {
     assert_eq!(a.view().nodes().len(), 1);
 }
 
+/// A registry that lists nothing while it is told not to: its answer is on the way.
+#[derive(Debug)]
+struct SlowToList {
+    inner: Arc<EmbeddedRegistry>,
+    is_slow: AtomicBool,
+}
+
+#[async_trait]
+impl Registry for SlowToList {
+    async fn get(&self, name: &str) -> Result<Option<Versioned>, crate::Error> {
+        self.inner.get(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Listing, crate::Error> {
+        let listing = self.inner.list(prefix).await?;
+        // The first listing shows that the record is gone; the one after the record's return is on its way.
+        if self.is_slow.load(Ordering::Relaxed) && listing.entries.iter().any(|(name, _)| name.ends_with("/b")) {
+            return Err(crate::Error::Retry("the listing is on its way".into()));
+        }
+        Ok(listing)
+    }
+
+    async fn put(
+        &self,
+        name: &str,
+        value: Bytes,
+        expected: Expected,
+        lease: Option<Lease>,
+    ) -> Result<Change, crate::Error> {
+        self.inner.put(name, value, expected, lease).await
+    }
+
+    async fn delete(&self, name: &str, expected: Expected) -> Result<Change, crate::Error> {
+        self.inner.delete(name, expected).await
+    }
+
+    async fn changed(&self, prefix: &str, after: u64) -> Result<(), crate::Error> {
+        self.inner.changed(prefix, after).await
+    }
+
+    async fn grant(&self, time: Duration) -> Result<Lease, crate::Error> {
+        self.inner.grant(time).await
+    }
+
+    async fn keep_alive(&self, lease: Lease) -> Result<bool, crate::Error> {
+        self.inner.keep_alive(lease).await
+    }
+
+    async fn revoke(&self, lease: Lease) -> Result<(), crate::Error> {
+        self.inner.revoke(lease).await
+    }
+}
+
+/// Between a node's return under a new lease and its first listing after that, the view from before is worth nothing (rule L3).
+#[tokio::test]
+async fn a_node_that_returns_does_not_trust_the_view_from_before() {
+    let world = World::new(7);
+    let registry = Arc::new(SlowToList { inner: Arc::clone(&world.registry), is_slow: AtomicBool::new(false) });
+    let a = world.join("a").await;
+    let joining = world.join_through("b", Arc::clone(&registry) as Arc<dyn Registry>).await.unwrap();
+    let Joining::Joined(b) = joining else { panic!("b is taken") };
+    for partition in 0..PARTITIONS {
+        a.serve(partition, true);
+        b.serve(partition, true);
+    }
+    settle(&[&a, &b]).await;
+    assert!(b.settled_view().is_some());
+    // b sleeps; a goes on without it and leads everything.
+    for _ in 0..5 {
+        world.clock.advance(LEASE / 4);
+        a.keep_alive().await.unwrap();
+    }
+    assert!(b.settled_view().is_none());
+    settle(&[&a]).await;
+    assert_eq!(a.first_count(), PARTITIONS as usize);
+    registry.is_slow.store(true, Ordering::Relaxed);
+    assert!(matches!(b.look().await, Err(crate::Error::Retry(_))));
+    assert!(b.is_valid(), "b has a lease again");
+    assert!(b.settled_view().is_none(), "b trusts a view that was settled under the lease before");
+    assert_eq!(b.first_count(), 0);
+    registry.is_slow.store(false, Ordering::Relaxed);
+    settle(&[&b, &a]).await;
+    assert!(b.settled_view().is_some() && b.first_count() > 0);
+}
+
 #[tokio::test]
 async fn a_lease_that_was_kept_late_begins_another_term() {
     let world = World::new(2);
@@ -270,6 +428,33 @@ async fn a_lease_that_was_kept_late_begins_another_term() {
     assert_eq!(a.role(0), Role::Other);
     a.keep_alive().await.unwrap();
     assert!(matches!(a.role(0), Role::First { term: next } if next > term));
+}
+
+#[tokio::test]
+async fn a_node_that_others_do_not_reach_stops_leading() {
+    let world = World::new(8);
+    let (a, b, c) = (world.join("a").await, world.join("b").await, world.join("c").await);
+    let all = [&a, &b, &c];
+    for partition in 0..PARTITIONS {
+        all.iter().for_each(|node| node.serve(partition, true));
+    }
+    settle(&all).await;
+    assert!(c.first_count() > 0);
+    let unreached = |node: &Arc<Membership>| {
+        let record = node.view().node(node.name()).unwrap().clone();
+        BTreeSet::from([(record.name, record.instance)])
+    };
+    let of_c = unreached(&c);
+    a.report_unreached(of_c.clone());
+    b.report_unreached(of_c);
+    settle(&all).await;
+    assert!(c.is_isolated() && !a.is_isolated() && !b.is_isolated());
+    assert_eq!(c.first_count(), 0);
+    assert_eq!(a.first_count() + b.first_count(), PARTITIONS as usize);
+    a.report_unreached(BTreeSet::new());
+    b.report_unreached(BTreeSet::new());
+    settle(&all).await;
+    assert!(!c.is_isolated() && c.first_count() > 0);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::isolation::Isolation;
 use super::record::Record;
 use crate::ring::{Member, Ring};
 use crate::{Error, Result};
@@ -18,7 +19,8 @@ pub struct View {
     revision: u64,
     digest: u64,
     is_settled: bool,
-    /// Of those who are not leaving; none if all are.
+    isolation: Isolation,
+    /// Of those that are neither leaving nor isolated; none if there are none.
     ring: Option<Arc<Ring>>,
     /// Of each partition, the nodes that serve it, the first to ask first.
     hosts: Vec<Vec<u16>>,
@@ -37,8 +39,10 @@ impl View {
         if let Some(two) = nodes.windows(2).find(|two| two[0].name == two[1].name) {
             return Err(Error::Invalid(format!("two nodes are called {}", two[0].name)));
         }
-        let mut members: Vec<Member> =
-            nodes.iter().filter(|node| !node.leaving).map(Record::member).collect();
+        let isolation = Isolation::of(&nodes);
+        let is_isolated = |index: usize| isolation.isolated.contains(&(index as u16));
+        let stays = nodes.iter().enumerate().filter(|(index, node)| !node.leaving && !is_isolated(*index));
+        let mut members: Vec<Member> = stays.map(|(_, node)| node.member()).collect();
         members.sort_unstable();
         let same = before.filter(|before| before.partitions == partitions && before.copies == copies);
         let ring = match same.and_then(|before| before.ring.as_ref()) {
@@ -49,8 +53,9 @@ impl View {
         let material: String = nodes.iter().map(Record::material).collect();
         let digest = xxh3_64(material.as_bytes());
         let is_settled = nodes.iter().all(|node| node.view == digest);
+        let hosts = Vec::new();
         let mut view =
-            Self { nodes, partitions, copies, revision, digest, is_settled, ring, hosts: Vec::new() };
+            Self { nodes, partitions, copies, revision, digest, is_settled, isolation, ring, hosts };
         view.hosts = (0..partitions).map(|partition| view.find_hosts(partition)).collect();
         Ok(view)
     }
@@ -63,6 +68,9 @@ impl View {
                 hosts.push(index);
             }
         }
+        // A host that all nodes reach leads before one that some do not reach, and that before one that is isolated. The sort is stable.
+        let Isolation { isolated, impaired } = &self.isolation;
+        hosts.sort_by_key(|index| (isolated.contains(index), impaired.contains(index)));
         hosts
     }
 
@@ -80,7 +88,12 @@ impl View {
         nodes.retain(|node| node.name != record.name);
         nodes.push(record);
         let view = Self::new(nodes, self.partitions, self.copies, self.revision, Some(self))?;
-        Ok(Self { is_settled: false, ..view })
+        Ok(view.unsettled())
+    }
+
+    /// The same as something that is not known to be agreed on any more.
+    pub fn unsettled(self) -> Self {
+        Self { is_settled: false, ..self }
     }
 
     /// All nodes, by name.
@@ -93,6 +106,11 @@ impl View {
         self.index(name).map(|index| &self.nodes[usize::from(index)])
     }
 
+    /// Whether a node is cut off from the others although its record is there (rule V5).
+    pub fn is_isolated(&self, name: &str) -> bool {
+        self.index(name).is_some_and(|index| self.isolation.isolated.contains(&index))
+    }
+
     /// How many partitions there are.
     pub fn partitions(&self) -> u32 {
         self.partitions
@@ -103,7 +121,7 @@ impl View {
         self.copies
     }
 
-    /// The ring of those who are not leaving, if there are any.
+    /// The ring of those that are neither leaving nor isolated, if there are any.
     pub fn ring(&self) -> Option<&Ring> {
         self.ring.as_deref()
     }
@@ -123,7 +141,8 @@ impl View {
         self.is_settled
     }
 
-    /// The nodes that serve a partition, the first to ask first: those of the ring, then others that have it still.
+    /// The nodes that serve a partition, the first to ask first: those of the ring, then others that have it still. Nodes that some do not
+    /// reach come after those that all reach, and isolated ones come last.
     pub fn hosts(&self, partition: u32) -> impl ExactSizeIterator<Item = &Record> {
         self.host_numbers(partition).iter().map(|index| &self.nodes[usize::from(*index)])
     }

@@ -14,12 +14,14 @@
 //! Who is first is agreed upon by all nodes before one acts on it ([`crate::cluster`]).
 
 use std::fmt::Debug;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::{try_join, try_join_all};
+use futures_util::future::{Either, poll_immediate, select, try_join, try_join_all};
+use tokio::sync::watch;
 use umbel_filter::Fingerprint;
 
 use super::feed::PartChanges;
@@ -38,6 +40,11 @@ use crate::entry::{Entry, Operation, Request};
 use crate::fold::Counts;
 use crate::version::VersionShard;
 use crate::{Error, Position, Result};
+
+/// Tenths of a second for which a request goes on waiting after its node's lease is over.
+pub const OVERDUE_TICKS: u64 = 5;
+/// What such a request is told then.
+pub const NO_LEASE: &str = "this node has no lease: it does not reach the registry";
 
 /// What a node is for a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +80,12 @@ pub trait Cluster: Debug + Send + Sync + 'static {
     /// Those of these partitions of which this node is the first host at this moment. Requests with many keys ask once for all.
     fn first_of(&self, partitions: &Partitions) -> Partitions {
         partitions.iter().filter(|partition| matches!(self.role(*partition), Role::First { .. })).collect()
+    }
+
+    /// A count that grows by one every tenth of a second while this node's lease is over, if there are leases. What waits for an engine that
+    /// does not answer gives up by it.
+    fn overdue(&self) -> Option<watch::Receiver<u64>> {
+        None
     }
 
     /// Lets the first hosts of partitions append and fold entries; gives what came of each, in the same order. Entries that may be appended
@@ -237,7 +250,7 @@ impl Shared {
         let (lane, role) = (self.hosting(partition)?, cluster.role(partition));
         match role {
             Role::First { term } if lane.term.load(Ordering::Acquire) == term => return Ok(()),
-            _ => lane.barrier(self).await?,
+            _ => self.unless_overdue(lane.barrier(self)).await?,
         }
         if let Role::First { term } = role {
             lane.term.store(term, Ordering::Release);
@@ -250,6 +263,25 @@ impl Shared {
     /// Makes sure that all filters which were made are known here.
     pub(super) async fn prove_catalog(&self) -> Result<()> {
         if self.cluster.is_some() { self.prove(self.catalog()).await } else { Ok(()) }
+    }
+
+    /// Waits for the log, but not much longer than this node has a lease: without one it may be cut off from the log as well. What was sent
+    /// to the log may be there all the same.
+    async fn unless_overdue<T>(&self, waiting: impl Future<Output = Result<T>>) -> Result<T> {
+        let Some(cluster) = &self.cluster else { return waiting.await };
+        let mut waiting = pin!(waiting);
+        if let Some(done) = poll_immediate(&mut waiting).await {
+            return done;
+        }
+        let Some(mut overdue) = cluster.overdue() else { return waiting.await };
+        let end = *overdue.borrow() + OVERDUE_TICKS;
+        let is_overdue = async { overdue.wait_for(|count| *count >= end).await.map(drop) };
+        match select(waiting, pin!(is_overdue)).await {
+            Either::Left((done, _)) => done,
+            Either::Right((Ok(()), _)) => Err(Error::Retry(format!("{NO_LEASE}; it may have been done, or not"))),
+            // Leases are not counted any more: the node ends.
+            Either::Right((Err(_), waiting)) => waiting.await,
+        }
     }
 
     /// The filter that a peer asks for, when all that was acknowledged of these keys is folded.
@@ -281,7 +313,7 @@ impl Shared {
     pub(super) async fn reach_here(&self, partition: u32, position: Position) -> Result<()> {
         let lane = self.hosting(partition)?;
         if lane.applied() < position {
-            lane.barrier(self).await?;
+            self.unless_overdue(lane.barrier(self)).await?;
         }
         if lane.applied() >= position {
             return Ok(());
@@ -308,7 +340,7 @@ impl Shared {
     /// Appends and folds entries of partitions that are hosted here. They are acknowledged when the first host has folded them.
     async fn submit_as_host(&self, entries: Vec<(u32, Entry)>) -> Result<Vec<Applied>> {
         let partitions: Vec<u32> = entries.iter().map(|(partition, _)| *partition).collect();
-        let applied = self.submit_to_lanes(entries).await?;
+        let applied = self.unless_overdue(self.submit_to_lanes(entries)).await?;
         let Some(cluster) = &self.cluster else { return Ok(applied) };
         let mut told = Token::default();
         for (partition, applied) in partitions.into_iter().zip(&applied) {

@@ -13,6 +13,7 @@ use umbel_core::registry::Registry;
 use umbel_core::{Error, Result};
 
 use super::nodes::Nodes;
+use super::reachability;
 use crate::node::Node;
 
 /// Partitions that are taken in at once: each reads its checkpoints and its log.
@@ -24,6 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks at the registry have so much time between them, and more after one that failed.
 const PAUSE: Duration = Duration::from_millis(2);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
+/// How often requests that wait are told that the lease is over.
+const OVERDUE_TICK: Duration = Duration::from_millis(100);
 
 /// Takes a node's place, if need be when the lease of one that was killed has ended.
 pub async fn join(
@@ -92,9 +95,18 @@ pub async fn keep_place(membership: Arc<Membership>) -> String {
             sleep(if is_good { PAUSE } else { PAUSE_AFTER_FAILURE }).await;
         }
     };
+    let overdue = async {
+        loop {
+            sleep(OVERDUE_TICK).await;
+            if !membership.is_valid() {
+                membership.count_overdue();
+            }
+        }
+    };
     tokio::select! {
         why = look => why,
         () = alive => String::new(),
+        () = overdue => String::new(),
     }
 }
 
@@ -166,6 +178,9 @@ pub async fn host(node: Arc<Node>, nodes: Arc<Nodes>, clock: Arc<dyn Clock>) {
     let mut hosted = Hosted { here: BTreeSet::from([catalog]), ..Hosted::default() };
     membership.serve(catalog, true);
     let mut coming: JoinSet<(u32, Result<()>)> = JoinSet::new();
+    // It ends with this function.
+    let mut watching = JoinSet::new();
+    watching.spawn(reachability::watch(Arc::clone(&nodes), Arc::clone(&clock)));
     loop {
         let mut changes = membership.changes();
         let steps = hosted.plan(&membership.view(), membership.name(), catalog, clock.now(), lease);
@@ -254,6 +269,7 @@ mod tests {
             weight: 100,
             leaving: *leaving,
             serves: serves.iter().copied().collect(),
+            unreached: BTreeSet::new(),
             view,
         };
         let made = |view| View::new(nodes.iter().map(|node| record(node, view)).collect(), 8, 2, 1, None);

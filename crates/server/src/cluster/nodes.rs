@@ -3,13 +3,15 @@
 mod requests;
 mod routing;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 use umbel_core::clock::Clock;
-use umbel_core::cluster::Membership;
+use umbel_core::cluster::{Instance, Membership, Record, View};
 use umbel_core::engine::Engine;
 use umbel_core::{Error, Result};
 
@@ -81,10 +83,23 @@ impl Nodes {
         Digest::of(secret) == self.secret && cluster == self.cluster.as_bytes()
     }
 
+    /// Whether another node answers a ping in time.
+    pub(super) async fn ping(&self, node: &Record, view: &View, time: Duration) -> bool {
+        self.peers.ping(&self.peers.of(node, view), time).await
+    }
+
+    /// Says which processes are not asked before they answer pings again.
+    pub(super) fn mark_unreached(&self, unreached: &BTreeSet<Instance>) {
+        self.peers.mark_unreached(unreached);
+    }
+
     /// Why this node is not ready yet, if so.
     pub fn ready(&self) -> Result<(), String> {
         if let Some(why) = self.membership.lost() {
             return Err(why.to_owned());
+        }
+        if self.membership.is_isolated() {
+            return Err("the other nodes do not reach this one, or are not reached from here".to_owned());
         }
         let (view, serves) = (self.membership.view(), self.membership.serves());
         let wanted = view.wanted(self.membership.name());

@@ -1,17 +1,19 @@
 //! Connections to other nodes, and what is counted of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use thread_local::ThreadLocal;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use umbel_core::Error;
 use umbel_core::clock::Clock;
-use umbel_core::cluster::{Record, View};
+use umbel_core::cluster::{Instance, Record, View};
 use umbel_core::engine::Applied;
 
 use super::link::{Call, Failure, Link, Outcome, Request};
@@ -32,6 +34,7 @@ const FOR_READS: usize = 2;
 const PEERS_SHOWN_MAX: usize = 256;
 /// Whoever did not answer is asked last for so long.
 const AVOIDED_FOR: Duration = Duration::from_secs(1);
+const UNREACHED: &str = "it has not answered for longer than its lease";
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +83,8 @@ pub(super) struct Peer {
     /// For what is large and may wait: one after the other.
     bulk: RwLock<Option<Link>>,
     submits: [OnceLock<mpsc::Sender<Submit>>; FOR_SUBMITS],
+    /// A connection of its own, so that an answer is not late because others are.
+    pings: RwLock<Option<Link>>,
     next: AtomicUsize,
 }
 
@@ -97,6 +102,8 @@ struct About {
     address: Arc<str>,
     /// When it last did not answer, in nanoseconds of the clock; 0 if it did since.
     failed: AtomicU64,
+    /// It has not answered pings for longer than a lease: what waits for it is told at once, and nothing is sent to it.
+    unreached: watch::Sender<bool>,
     requests: AtomicU64,
     errors: AtomicU64,
     sent_bytes: AtomicU64,
@@ -135,7 +142,36 @@ impl Peers {
         self.has_failed(&peer.about)
     }
 
+    /// Whether it has not answered pings for longer than a lease.
+    pub(super) fn is_unreached(&self, peer: &Peer) -> bool {
+        *peer.about.unreached.borrow()
+    }
+
+    /// Says which processes have not answered pings for longer than a lease, of all that are known.
+    pub(super) fn mark_unreached(&self, unreached: &BTreeSet<Instance>) {
+        for (instance, peer) in self.peers.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            let is_unreached = unreached.contains(instance);
+            let replace = |before: &mut bool| std::mem::replace(before, is_unreached) != is_unreached;
+            peer.about.unreached.send_if_modified(replace);
+        }
+    }
+
+    /// Whether a node answers in time.
+    pub(super) async fn ping(&self, peer: &Peer, time: Duration) -> bool {
+        let (answer, waits) = oneshot::channel();
+        let request = Request::Frame(wire::frame(&[b"PING", b""]));
+        let sent = self.to.hand_over(&peer.about, &peer.pings, Home::Runtime, Call { request, time, answer });
+        if sent.is_err() {
+            return false;
+        }
+        // A connection that is still being made counts as no answer.
+        matches!(tokio::time::timeout(time, waits).await, Ok(Ok(Ok(_))))
+    }
+
     fn has_failed(&self, about: &About) -> bool {
+        if *about.unreached.borrow() {
+            return true;
+        }
         let failed = about.failed.load(Ordering::Relaxed);
         failed != 0 && self.to.clock.now().saturating_sub(Duration::from_nanos(failed)) < AVOIDED_FOR
     }
@@ -241,9 +277,21 @@ impl Way {
         let (answer, waits) = oneshot::channel();
         about.requests.fetch_add(1, Ordering::Relaxed);
         about.sent_bytes.fetch_add(request.len() as u64, Ordering::Relaxed);
-        let outcome = match self.hand_over(about, place, home, Call { request, time, answer }) {
-            Ok(()) => waits.await.unwrap_or_else(|_| Err(Failure::Lost("the connection has ended".into()))),
-            Err(why) => Err(Failure::Unsent(why.to_owned())),
+        let ended = || Err(Failure::Lost("the connection has ended".into()));
+        let outcome = if *about.unreached.borrow() {
+            Err(Failure::Unsent(UNREACHED.into()))
+        } else if let Err(why) = self.hand_over(about, place, home, Call { request, time, answer }) {
+            Err(Failure::Unsent(why.to_owned()))
+        } else if home == Home::Here {
+            // What is answered from memory is not waited for so long that it would matter.
+            waits.await.unwrap_or_else(|_| ended())
+        } else {
+            let mut unreached = about.unreached.subscribe();
+            let cut = pin!(unreached.wait_for(|is_unreached| *is_unreached));
+            match select(waits, cut).await {
+                Either::Left((answered, _)) => answered.unwrap_or_else(|_| ended()),
+                Either::Right(_) => Err(Failure::Lost(UNREACHED.into())),
+            }
         };
         let now = self.clock.now();
         about.took.record(1, now.saturating_sub(began));
@@ -363,6 +411,7 @@ impl Peer {
             name: record.name.clone(),
             address: record.address.as_str().into(),
             failed: AtomicU64::new(0),
+            unreached: watch::Sender::new(false),
             requests: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -375,6 +424,7 @@ impl Peer {
             reads: Default::default(),
             bulk: Default::default(),
             submits: Default::default(),
+            pings: RwLock::default(),
             next: AtomicUsize::new(0),
         }
     }

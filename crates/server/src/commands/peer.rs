@@ -20,7 +20,7 @@ fn nodes(session: &Session) -> Outcome<Arc<Nodes>> {
     session.node.cluster.clone().ok_or_else(|| "ERR this server is no node of a cluster".into())
 }
 
-/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|LOOK|VERIFY|REACH|COUNTS|KEYS|SHAPES|BLOCKS|PUBLISH|CHANGES|PASS|NOTICE message`
+/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|LOOK|VERIFY|REACH|COUNTS|KEYS|SHAPES|BLOCKS|PUBLISH|CHANGES|PASS|NOTICE|PING message`
 pub(super) async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
     let nodes = nodes(session)?;
     if id == Id::UmbelPeerHello {
@@ -84,6 +84,7 @@ async fn answer(id: Id, session: &Session, message: &[u8]) -> Result<Vec<u8>> {
             let make = |node: Arc<Node>| async move { node.engine.publish_for_peer(&asked, &order).await };
             Ok(VersionShard::encode_all(&apart(&session.node, make).await?))
         }
+        Id::UmbelPeerPing => Ok(Vec::new()),
         Id::UmbelPeerPass => {
             let request = message.to_vec();
             apart(&session.node, |node| async move { api::answer_for(node, &request).await }).await

@@ -115,6 +115,7 @@ rows! {
     UmbelPeerChanges "umbel.peer|changes" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "What changed a filter, for another node";
     UmbelPeerPass "umbel.peer|pass" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Answers a request over HTTP, for another node";
     UmbelPeerNotice "umbel.peer|notice" 3 ["admin" "noscript" "fast" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Tells those who listen here of something, for another node";
+    UmbelPeerPing "umbel.peer|ping" 3 ["admin" "noscript" "fast" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Answers another node that asks whether it reaches this one";
     UmbelNode "umbel.node" -2 ["admin" "noscript" "container"] (0, 0, 0) ["dangerous"] "server" "Commands about the nodes of a cluster";
     UmbelNodeList "umbel.node|list" 2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "All nodes, and what they serve";
     UmbelNodeDigests "umbel.node|digests" 2 ["admin" "noscript"] (0, 0, 0) ["dangerous"] "server" "What each slot that this node hosts has come to";

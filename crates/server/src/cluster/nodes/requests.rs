@@ -2,10 +2,11 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::watch;
 use umbel_core::cluster::Partitions;
 use umbel_core::engine::{
-    Answer, Applied, BlocksFrom, Cluster, Consistency, PartChanges, PartOf, Publication, Question, Role,
-    Shape, Told,
+    Answer, Applied, BlocksFrom, Cluster, Consistency, NO_LEASE, PartChanges, PartOf, Publication, Question,
+    Role, Shape, Told,
 };
 use umbel_core::fold::Counts;
 use umbel_core::version::VersionShard;
@@ -13,7 +14,7 @@ use umbel_core::{Error, Position, Result};
 use umbel_filter::Fingerprint;
 
 use super::Nodes;
-use super::routing::{PATIENCE, Place, Repeat};
+use super::routing::{Overdue, PATIENCE, Place, Repeat};
 use crate::cluster::link::Failure;
 use crate::cluster::peers::Errand;
 use crate::cluster::wire;
@@ -186,6 +187,10 @@ impl Cluster for Nodes {
         self.membership.first_of(partitions)
     }
 
+    fn overdue(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.membership.overdue())
+    }
+
     async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>> {
         let repeat = if repeatable { Repeat::Always } else { Repeat::Never };
         let entries = &entries;
@@ -243,12 +248,13 @@ impl Cluster for Nodes {
     }
 
     async fn reach(&self, partition: u32, position: Position) -> Result<()> {
-        let end = self.clock.now() + PATIENCE;
+        let (end, overdue) = (self.clock.now() + PATIENCE, Overdue::since_now(&self.membership));
         loop {
-            let routes = self.routes();
+            let mut routes = self.routes();
             let mut why = "not all nodes know the same hosts yet".to_owned();
             // While some node may act on an older listing, another one may be the first host by that.
-            if routes.view.is_settled() && self.membership.is_valid() {
+            if let Some(view) = self.membership.settled_view() {
+                routes = self.routes_of(view);
                 let reached = match self.place(&routes, partition, false)? {
                     Place::Here(engine) => {
                         engine.reach_for_peer(partition, position).await.map_err(Failure::Refused)
@@ -262,6 +268,9 @@ impl Cluster for Nodes {
                     Ok(()) => return Ok(()),
                     Err(failure) => why = self.may_repeat(failure, Repeat::Always)?,
                 }
+            }
+            if overdue.is_long() {
+                return Err(Error::Retry(format!("partition {partition} of the log: {NO_LEASE}")));
             }
             if self.clock.now() >= end {
                 return Err(Error::Retry(format!("partition {partition} of the log: {why}")));

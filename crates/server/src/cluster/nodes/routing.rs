@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use umbel_core::cluster::{Record, View};
-use umbel_core::engine::{Answer, Engine};
+use tokio::sync::watch;
+use umbel_core::cluster::{Membership, Record, View};
+use umbel_core::engine::{Answer, Engine, NO_LEASE, OVERDUE_TICKS};
 use umbel_core::{Error, Result};
 
 use super::Nodes;
@@ -39,6 +40,25 @@ pub(super) enum Place {
 /// Requests for one place, by their numbers.
 type Group = (Place, Vec<u32>);
 
+/// For how long this node's lease has been over, as seen by a request that waits.
+pub(super) struct Overdue {
+    counts: watch::Receiver<u64>,
+    began: u64,
+}
+
+impl Overdue {
+    pub(super) fn since_now(membership: &Membership) -> Self {
+        let counts = membership.overdue();
+        let began = *counts.borrow();
+        Self { counts, began }
+    }
+
+    /// Whether the lease was over for so long of the request's time that it should not wait any longer.
+    pub(super) fn is_long(&self) -> bool {
+        *self.counts.borrow() >= self.began + OVERDUE_TICKS
+    }
+}
+
 /// Whether requests may be sent again of which it is not known what became of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
@@ -57,7 +77,11 @@ pub(super) struct Routes {
 impl Nodes {
     /// The routes of the view on which this node acts.
     pub(super) fn routes(&self) -> Arc<Routes> {
-        let view = self.membership.view();
+        self.routes_of(self.membership.view())
+    }
+
+    /// The routes of a view.
+    pub(super) fn routes_of(&self, view: Arc<View>) -> Arc<Routes> {
         if let Some(known) = &*self.routes.load()
             && Arc::ptr_eq(&known.view, &view)
         {
@@ -72,18 +96,30 @@ impl Nodes {
     }
 
     /// The node that answers for a partition, by its number. Reads pass over one that did not answer a moment ago, if another one has it:
-    /// that one reads the log to its end before it answers.
+    /// that one reads the log to its end before it answers. A node whose lease is over leaves everything to other hosts: it may be cut off
+    /// from the log as well, and they can find out who leads.
     fn host(&self, routes: &Routes, partition: u32, reads: bool) -> Result<u16> {
         let hosts = routes.view.host_numbers(partition);
         let first = hosts.first().copied().ok_or_else(|| down(partition))?;
-        let peer = |number: u16| routes.peers.get(usize::from(number)).and_then(Option::as_ref);
-        let is_good = |number: &&u16| peer(**number).is_none_or(|peer| !self.peers.is_avoided(peer));
-        Ok(if reads { hosts.iter().find(is_good).copied().unwrap_or(first) } else { first })
+        let has_lease = self.membership.is_valid();
+        if !reads && has_lease {
+            return Ok(first);
+        }
+        let is_good = |number: &&u16| match routes.peers.get(usize::from(**number)) {
+            Some(Some(peer)) => !self.peers.is_avoided(peer),
+            _ => has_lease,
+        };
+        Ok(hosts.iter().find(is_good).copied().unwrap_or(first))
     }
 
     /// The place of a partition.
     pub(super) fn place(&self, routes: &Routes, partition: u32, reads: bool) -> Result<Place> {
         self.place_of(routes, self.host(routes, partition, reads)?)
+    }
+
+    /// Whether a place has not answered pings for longer than a lease.
+    fn is_unreached(&self, place: &Place) -> bool {
+        matches!(place, Place::There(peer) if self.peers.is_unreached(peer))
     }
 
     fn place_of(&self, routes: &Routes, number: u16) -> Result<Place> {
@@ -141,7 +177,7 @@ impl Nodes {
     where
         F: Future<Output = (Vec<u32>, Result<Vec<T>, Failure>)>,
     {
-        let end = self.clock.now() + PATIENCE;
+        let (end, overdue) = (self.clock.now() + PATIENCE, Overdue::since_now(&self.membership));
         let mut answers: Vec<Option<T>> = (0..count).map(|_| None).collect();
         let mut left: Option<Vec<u32>> = None;
         loop {
@@ -150,9 +186,12 @@ impl Nodes {
                 None => self.group(&routes, 0..count as u32, &partition, reads)?,
                 Some(left) => self.group(&routes, left.iter().copied(), &partition, reads)?,
             };
+            let unreached: Vec<bool> = groups.iter().map(|(place, _)| self.is_unreached(place)).collect();
             let sent = groups.into_iter().map(|(place, requests)| send(place, requests));
             let (mut again, mut why) = (Vec::new(), String::new());
-            for (requests, outcome) in join_all(sent).await {
+            let mut is_cut = false;
+            for ((requests, outcome), unreached) in join_all(sent).await.into_iter().zip(unreached) {
+                is_cut |= unreached && outcome.is_err();
                 match outcome {
                     Ok(all) if all.len() == requests.len() => {
                         requests
@@ -169,6 +208,13 @@ impl Nodes {
             }
             if again.is_empty() {
                 return Ok(answers.into_iter().flatten().collect());
+            }
+            // All nodes know which of them reach each other, and there is no other host to ask.
+            if is_cut && self.membership.settled_view().is_some() {
+                return Err(Error::Retry(format!("{why}; ask another node")));
+            }
+            if overdue.is_long() {
+                return Err(Error::Retry(format!("{why}; {NO_LEASE}")));
             }
             if self.clock.now() >= end {
                 return Err(Error::Retry(why));
