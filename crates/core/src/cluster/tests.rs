@@ -344,7 +344,9 @@ impl Registry for SlowToList {
     async fn list(&self, prefix: &str) -> Result<Listing, crate::Error> {
         let listing = self.inner.list(prefix).await?;
         // The first listing shows that the record is gone; the one after the record's return is on its way.
-        if self.is_slow.load(Ordering::Relaxed) && listing.entries.iter().any(|(name, _)| name.ends_with("/b")) {
+        if self.is_slow.load(Ordering::Relaxed)
+            && listing.entries.iter().any(|(name, _)| name.ends_with("/b"))
+        {
             return Err(crate::Error::Retry("the listing is on its way".into()));
         }
         Ok(listing)
@@ -385,7 +387,8 @@ impl Registry for SlowToList {
 #[tokio::test]
 async fn a_node_that_returns_does_not_trust_the_view_from_before() {
     let world = World::new(7);
-    let registry = Arc::new(SlowToList { inner: Arc::clone(&world.registry), is_slow: AtomicBool::new(false) });
+    let registry =
+        Arc::new(SlowToList { inner: Arc::clone(&world.registry), is_slow: AtomicBool::new(false) });
     let a = world.join("a").await;
     let joining = world.join_through("b", Arc::clone(&registry) as Arc<dyn Registry>).await.unwrap();
     let Joining::Joined(b) = joining else { panic!("b is taken") };

@@ -278,7 +278,9 @@ impl Shared {
         let is_overdue = async { overdue.wait_for(|count| *count >= end).await.map(drop) };
         match select(waiting, pin!(is_overdue)).await {
             Either::Left((done, _)) => done,
-            Either::Right((Ok(()), _)) => Err(Error::Retry(format!("{NO_LEASE}; it may have been done, or not"))),
+            Either::Right((Ok(()), _)) => {
+                Err(Error::Retry(format!("{NO_LEASE}; it may have been done, or not")))
+            }
             // Leases are not counted any more: the node ends.
             Either::Right((Err(_), waiting)) => waiting.await,
         }
@@ -361,11 +363,16 @@ impl Shared {
     ) -> Result<Vec<Applied>> {
         let count = entries.len();
         let (mut here, mut there) = (Vec::new(), Vec::new());
-        let mut repeatable = true;
+        let (mut repeatable, mut named) = (true, None);
+        let catalog = self.catalog();
         for (place, (partition, entry)) in entries.into_iter().enumerate() {
             if matches!(cluster.role(partition), Role::First { .. }) {
                 here.push((place, (partition, entry)));
             } else {
+                let is_of_keys = matches!(entry.operation, Operation::Add(_) | Operation::Remove(_));
+                if partition == catalog && !is_of_keys {
+                    named = Some(there.len());
+                }
                 let entry = self.with_one_effect(entry);
                 repeatable &= self.is_repeatable(&entry);
                 there.push((place, (partition, entry.encode()?)));
@@ -373,8 +380,6 @@ impl Shared {
         }
         let (here_at, here): (Vec<usize>, Vec<_>) = here.into_iter().unzip();
         let (there_at, there): (Vec<usize>, Vec<_>) = there.into_iter().unzip();
-        let catalog = self.catalog();
-        let named = there.iter().position(|(partition, _)| *partition == catalog);
         let sent = async {
             if there.is_empty() {
                 return Ok(Vec::new());

@@ -206,7 +206,7 @@ impl Engine {
             Some(window) => self.shared.add_to_window(filter, window, keys, request).await,
             None => self.shared.add(filter, keys, request).await,
         };
-        match self.successor_after(filter, &written).await? {
+        match self.successor_after(filter, &written).await {
             Some(next) => Box::pin(self.add_as(&next, keys, request)).await,
             None => written,
         }
@@ -225,19 +225,16 @@ impl Engine {
         request: Request,
     ) -> Result<Written> {
         let written = self.shared.write(filter, keys, request, Operation::Remove).await;
-        match self.successor_after(filter, &written).await? {
+        match self.successor_after(filter, &written).await {
             Some(next) => Box::pin(self.remove_as(&next, keys, request)).await,
             None => written,
         }
     }
 
-    /// The filter that took the place of one to which something could not be written.
-    async fn successor_after(
-        &self,
-        filter: &Arc<Handle>,
-        written: &Result<Written>,
-    ) -> Result<Option<Arc<Handle>>> {
-        if written.is_ok() { Ok(None) } else { self.shared.successor(filter).await }
+    /// The filter that took the place of one to which something could not be written; none also if that cannot be found out, because the
+    /// failure of the write says more then.
+    async fn successor_after(&self, filter: &Arc<Handle>, written: &Result<Written>) -> Option<Arc<Handle>> {
+        if written.is_ok() { None } else { self.shared.successor(filter).await.unwrap_or_default() }
     }
 
     /// Asks for keys, with filters loaded that are on disk, and not before the token's positions are folded.
@@ -556,7 +553,10 @@ impl Shared {
         operation: impl Fn(Vec<Fingerprint>) -> Operation,
     ) -> Result<Written> {
         filter.used.store(true, Ordering::Relaxed);
-        self.load(filter).await?;
+        // In a cluster, other nodes may do it all, and this one may wait for a log that it does not reach. Its lanes load what they need.
+        if self.cluster.is_none() {
+            self.load(filter).await?;
+        }
         self.work.keep_up(self).await;
         let slot = if filter.is_whole() { filter.slot(Fingerprint::default()) } else { SPREAD };
         let (grouped, order) = self.by_partition(slot, keys);

@@ -4,6 +4,7 @@
 mod common;
 
 mod copies;
+mod cut;
 mod rollouts;
 
 use std::net::{SocketAddr, TcpListener};
@@ -52,6 +53,7 @@ struct Running {
     chores: Option<Chores>,
     address: SocketAddr,
     tasks: Vec<JoinHandle<()>>,
+    cuts: Option<cut::Cuts>,
 }
 
 impl World {
@@ -70,12 +72,17 @@ impl World {
 
     /// Starts a node, as the server does.
     fn start(&self, name: &str) -> Running {
+        self.start_with(name, None)
+    }
+
+    /// The same with what can be cut between the node and the rest.
+    fn start_with(&self, name: &str, cuts: Option<cut::Cuts>) -> Running {
         // A port that is free now.
         let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let address = free.expect("a free port");
         let place = Place {
             name: name.to_owned(),
-            address: address.to_string(),
+            address: cuts.as_ref().map_or(address, |cuts| cuts.advertised(address)).to_string(),
             zone: String::new(),
             weight: 100,
             lease: LEASE,
@@ -88,22 +95,24 @@ impl World {
             memory_bytes: 256 << 20,
             ..Settings::default()
         };
+        let log = cuts.as_ref().map_or_else(|| Arc::clone(&self.log), |cuts| cuts.log(&self.log));
+        let shared = &self.registry;
+        let registry = cuts.as_ref().map_or_else(|| Arc::clone(shared), |cuts| cuts.registry(shared));
         let (nodes, kept, engine) = self.runtime.block_on(async {
-            let membership =
-                join(place, Arc::clone(&self.registry), Arc::clone(&self.clock)).await.expect(name);
+            let membership = join(place, Arc::clone(&registry), Arc::clone(&self.clock)).await.expect(name);
             let keeping = keep_place(Arc::clone(&membership));
             let kept = self.runtime.spawn(async { _ = keeping.await });
             let clock = Arc::clone(&self.clock);
             let nodes = Nodes::new(membership, "test", SECRET, clock, self.runtime.handle().clone());
             let nodes = Arc::new(nodes);
             let builder = Engine::builder(settings)
-                .with_log(Arc::clone(&self.log))
+                .with_log(log)
                 .with_blobs(Arc::clone(&self.blobs))
-                .with_cluster(Arc::clone(&nodes) as _, Arc::clone(&self.registry));
+                .with_cluster(Arc::clone(&nodes) as _, Arc::clone(&registry));
             (nodes, kept, builder.open().await.expect("an engine"))
         });
         let node = Node::new(engine, self.config.clone(), 1).expect("settings");
-        let node = Arc::new(node.with_registry(Arc::clone(&self.registry)).with_cluster(Arc::clone(&nodes)));
+        let node = Arc::new(node.with_registry(registry).with_cluster(Arc::clone(&nodes)));
         node.engine.start().expect("threads");
         let server = Server::start(&node, &[address], 1).expect("a server");
         let hosting =
@@ -117,6 +126,7 @@ impl World {
             chores: Some(chores),
             address,
             tasks: vec![kept, hosting],
+            cuts,
         }
     }
 
@@ -163,6 +173,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.cuts = None;
         self.tasks.drain(..).for_each(|task| task.abort());
         self.end();
     }
