@@ -2,21 +2,21 @@
 
 use std::cell::RefCell;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::runtime::LocalOptions;
+use tokio::sync::mpsc;
 use umbel_core::engine::{Answer, Written};
 use umbel_filter::Fingerprint;
 
+use crate::acceptor::Arrival;
 use crate::batch::Batches;
 use crate::connection;
 use crate::metrics;
 use crate::node::Node;
-use crate::server::Door;
 use crate::session::Session;
 use crate::tls::Tls;
 
@@ -119,7 +119,7 @@ impl Local {
 }
 
 /// Runs a loop on this thread until the node stops.
-pub(crate) fn run(node: &Arc<Node>, doors: Vec<Door>, number: usize) -> io::Result<()> {
+pub(crate) fn run(node: &Arc<Node>, arrivals: mpsc::Receiver<Arrival>, number: usize) -> io::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let local = Rc::new(Local::new(number));
@@ -134,10 +134,7 @@ pub(crate) fn run(node: &Arc<Node>, doors: Vec<Door>, number: usize) -> io::Resu
             let engine = Arc::clone(&engine);
             async move { engine.contains(&filter, &keys, None).await }
         }));
-        for Door { listener, tls } in doors {
-            let listener = TcpListener::from_std(listener)?;
-            tokio::task::spawn_local(accept(Arc::clone(node), Rc::clone(&local), listener, tls));
-        }
+        tokio::task::spawn_local(welcome(Arc::clone(node), Rc::clone(&local), arrivals));
         node.stop.stopped().await;
         // Whoever is being served gets its reply.
         for _ in 0..100 {
@@ -151,20 +148,19 @@ pub(crate) fn run(node: &Arc<Node>, doors: Vec<Door>, number: usize) -> io::Resu
     })
 }
 
-async fn accept(node: Arc<Node>, local: Rc<Local>, listener: TcpListener, tls: Option<Arc<Tls>>) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, address)) => enter(&node, &local, stream, address, tls.as_deref()),
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                // There may be no file descriptors left; they come back as clients go.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
+/// Takes the connections that the acceptor deals to this loop.
+async fn welcome(node: Arc<Node>, local: Rc<Local>, mut arrivals: mpsc::Receiver<Arrival>) {
+    while let Some(arrival) = arrivals.recv().await {
+        enter(&node, &local, arrival);
     }
 }
 
-fn enter(node: &Arc<Node>, local: &Rc<Local>, stream: TcpStream, address: SocketAddr, tls: Option<&Tls>) {
+fn enter(node: &Arc<Node>, local: &Rc<Local>, arrival: Arrival) {
+    let Arrival { stream, address, tls, counted } = arrival;
+    let stream = match TcpStream::from_std(stream) {
+        Ok(stream) => stream,
+        Err(error) => return tracing::warn!(%error, "a connection cannot be watched"),
+    };
     let local_address = stream.local_addr().unwrap_or(address);
     if stream.set_nodelay(true).is_err() {
         return;
@@ -181,8 +177,9 @@ fn enter(node: &Arc<Node>, local: &Rc<Local>, stream: TcpStream, address: Socket
     };
     let session = Session::new(Arc::clone(node), Rc::clone(local), Arc::clone(&client));
     let (node, local) = (Arc::clone(node), Rc::clone(local));
-    let acceptor = tls.map(Tls::acceptor);
+    let acceptor = tls.as_deref().map(Tls::acceptor);
     tokio::task::spawn_local(async move {
+        let _counted = counted;
         local.metrics(&node).opened();
         let served = match acceptor {
             None => connection::serve(stream, session).await,

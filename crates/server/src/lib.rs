@@ -27,6 +27,7 @@
 //! | [`digest`] | passwords as they are kept |
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod acceptor;
 pub mod acl;
 pub mod api;
 mod batch;

@@ -1,24 +1,20 @@
 //! Sockets and threads around a node.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use socket2::{Domain, Protocol, Socket, Type};
-
+use crate::acceptor::{self, Door, listen};
 use crate::event_loop;
 use crate::node::{Facts, Node};
 use crate::tls::Tls;
-
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
 
 /// A server that runs.
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<SocketAddr>,
-    loops: Vec<JoinHandle<io::Result<()>>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 /// Where a server listens.
@@ -32,34 +28,21 @@ pub struct Doors {
     pub tls: Option<Arc<Tls>>,
 }
 
-/// A socket that an event loop accepts connections from.
-#[derive(Debug)]
-pub(crate) struct Door {
-    pub(crate) listener: TcpListener,
-    pub(crate) tls: Option<Arc<Tls>>,
-}
-
 impl Server {
     /// Listens on addresses for RESP.
     pub fn start(node: &Arc<Node>, addresses: &[SocketAddr], threads: usize) -> io::Result<Self> {
         Self::open(node, &Doors { plain: addresses.to_vec(), ..Doors::default() }, threads)
     }
 
-    /// Listens on all addresses with so many event loops. Every loop has its own socket for each address, and the system spreads connections
-    /// over them.
+    /// Listens on all addresses with so many event loops. One thread accepts connections and deals them evenly to the loops.
     pub fn open(node: &Arc<Node>, doors: &Doors, threads: usize) -> io::Result<Self> {
-        let mut bound = Vec::new();
-        let mut by_loop: Vec<Vec<Door>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
+        let (mut bound, mut listening) = (Vec::new(), Vec::new());
         let plain = doors.plain.iter().map(|address| (*address, None));
         let secure = doors.secure.iter().map(|address| (*address, doors.tls.clone()));
-        for (mut address, tls) in plain.chain(secure) {
-            for doors in &mut by_loop {
-                let listener = listen(address)?;
-                // The first socket finds a free port, if any will do; the others share it.
-                address = listener.local_addr()?;
-                doors.push(Door { listener, tls: tls.clone() });
-            }
-            bound.push(address);
+        for (address, tls) in plain.chain(secure) {
+            let listener = listen(address, "RESP")?;
+            bound.push(listener.local_addr()?);
+            listening.push(Door { listener, tls });
         }
         let config = node.config.load();
         node.describe(Facts {
@@ -67,13 +50,17 @@ impl Server {
             durability: node.durability.clone(),
             config_file: config.file().map(|path| path.display().to_string()).unwrap_or_default(),
         });
-        let mut loops = Vec::new();
-        for (number, doors) in by_loop.into_iter().enumerate() {
+        let (shares, arrivals) = acceptor::shares(threads.max(1));
+        let mut running = Vec::new();
+        for (number, arrivals) in arrivals.into_iter().enumerate() {
             let node = Arc::clone(node);
-            let body = move || event_loop::run(&node, doors, number);
-            loops.push(std::thread::Builder::new().name(format!("loop-{number}")).spawn(body)?);
+            let body = move || event_loop::run(&node, arrivals, number);
+            running.push(std::thread::Builder::new().name(format!("loop-{number}")).spawn(body)?);
         }
-        Ok(Self { addresses: bound, loops })
+        let accepting = Arc::clone(node);
+        let body = move || acceptor::run(&accepting, listening, &shares);
+        running.push(std::thread::Builder::new().name("acceptor".into()).spawn(body)?);
+        Ok(Self { addresses: bound, threads: running })
     }
 
     /// Where it listens.
@@ -81,27 +68,11 @@ impl Server {
         &self.addresses
     }
 
-    /// Waits until all loops have ended, which they do when the node stops.
+    /// Waits until all threads have ended, which they do when the node stops.
     pub fn join(self) -> io::Result<()> {
-        for running in self.loops {
+        for running in self.threads {
             running.join().map_err(|_| io::Error::other("an event loop panicked"))??;
         }
         Ok(())
     }
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let named =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
-    let socket =
-        Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(named)?;
-    socket.set_reuse_address(true).map_err(named)?;
-    socket.set_reuse_port(true).map_err(named)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true).map_err(named)?;
-    }
-    socket.bind(&address.into()).map_err(named)?;
-    socket.listen(BACKLOG).map_err(named)?;
-    socket.set_nonblocking(true).map_err(named)?;
-    Ok(socket.into())
 }
