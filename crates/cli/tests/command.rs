@@ -287,7 +287,11 @@ fn an_engines_blobs_are_opened() {
     let slot = folder.join("blobs/slots/0000");
     let mut formats: Vec<String> = Vec::new();
     let slots = std::fs::read_dir(&slot).unwrap().map(|entry| entry.unwrap().path());
-    let others = [folder.join("blobs/deployment"), folder.join("blobs/partitions/0000/000000000003.trimmed")];
+    let others = [
+        folder.join("blobs/deployment"),
+        folder.join("blobs/deployment-id"),
+        folder.join("blobs/partitions/0000/000000000003.trimmed"),
+    ];
     for path in slots.chain(others).chain([version]) {
         let report = json(&["inspect", path.to_str().unwrap(), "--json"]);
         let format = report["format"].as_str().unwrap().to_owned();
@@ -295,6 +299,7 @@ fn an_engines_blobs_are_opened() {
             "manifest" => assert_eq!(report["filters"][0]["name"].as_str(), Some("urls"), "{report}"),
             "archive run" => assert!(report["fingerprints"].as_u64().unwrap() >= 50_000, "{report}"),
             "arrays" => assert!(report["blocks"].as_u64().unwrap() > 0, "{report}"),
+            "deployment id" => assert_eq!(report["id"].as_str().map(str::len), Some(41), "{report}"),
             "deployment" => assert_eq!(report["slots"].as_u64(), Some(1), "{report}"),
             "version" => assert_eq!(report["name"].as_str(), Some("urls"), "{report}"),
             _ => assert_eq!(format, "trimmed"),
@@ -311,7 +316,10 @@ fn an_engines_blobs_are_opened() {
     }
     formats.sort();
     formats.dedup();
-    assert_eq!(formats, ["archive run", "arrays", "deployment", "manifest", "trimmed", "version"]);
+    assert_eq!(
+        formats,
+        ["archive run", "arrays", "deployment", "deployment id", "manifest", "trimmed", "version"]
+    );
     std::fs::remove_dir_all(folder).unwrap();
 }
 

@@ -21,6 +21,9 @@ pub enum Error {
     /// Bytes are not what was written or sent.
     #[error("{0}")]
     Corrupt(String),
+    /// The server belongs to another deployment than the copy.
+    #[error("{0}")]
+    OtherDeployment(String),
     /// The replica's own folder failed.
     #[error("{0}")]
     Disk(String),
@@ -44,6 +47,16 @@ impl Error {
     /// Whether the server has no such filter.
     pub(crate) fn is_no_filter(&self) -> bool {
         matches!(self, Self::Refused { status: 404, code, .. } if code == "not_found")
+    }
+
+    /// Whether the server knows no such question, as an older one may not.
+    pub(crate) fn is_no_path(&self) -> bool {
+        matches!(self, Self::Refused { status: 404, code, message } if code == "not_found" && message.contains("at this path"))
+    }
+
+    /// Whether the server belongs to another deployment than the copy.
+    pub(crate) fn is_other_deployment(&self) -> bool {
+        matches!(self, Self::OtherDeployment(_))
     }
 
     /// Whether the feed does not go back so far.

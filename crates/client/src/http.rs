@@ -25,6 +25,10 @@ use crate::{Error, Result, tls};
 
 /// The checksum of a question, and that of its answer.
 const SUM: HeaderName = HeaderName::from_static("umbel-sum");
+/// The deployment that a question is for, and that an answer comes from.
+pub(crate) const DEPLOYMENT: HeaderName = HeaderName::from_static("umbel-deployment");
+/// The number of the filter that keys are for.
+pub(crate) const FILTER: HeaderName = HeaderName::from_static("umbel-filter");
 /// The code of a refusal that is not known to be the server's own.
 const NOBODYS: &str = "http";
 
@@ -204,6 +208,11 @@ struct Told {
 }
 
 impl Reply {
+    /// Where it came from.
+    pub(crate) fn base(&self) -> &Base {
+        &self.base
+    }
+
     /// A field of the head.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.head.get(name)?.to_str().ok()
@@ -271,6 +280,9 @@ impl Reply {
     async fn refusal(self) -> Error {
         let (status, base) = (self.status.as_u16(), self.base.clone());
         let told = match self.json::<Refusal>().await {
+            Ok(told) if told.error.code == "other_deployment" => {
+                return Error::OtherDeployment(format!("{base}: {}", told.error.message));
+            }
             Ok(told) if told.error.code == "damaged" => return Error::Corrupt(told.error.message),
             Ok(told) => told.error,
             // Something in between that is no Umbel server, or one that is ending, or bytes that were changed on the way.

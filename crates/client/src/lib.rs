@@ -49,6 +49,7 @@ mod error;
 mod fetch;
 mod heartbeat;
 mod http;
+mod identity;
 mod lease;
 pub mod limits;
 mod look;

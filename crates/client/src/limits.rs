@@ -42,6 +42,8 @@ pub(crate) const FRAME_BYTES_PER_MS: u64 = 16;
 pub(crate) const ANSWER_BYTES_PER_MS: u64 = FRAME_BYTES_PER_MS / FETCHES_MAX as u64;
 /// How long a peer may take before the centre is asked instead.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a replica with a folder asks which filter has its name, before it answers as if the server were away.
+pub(crate) const IDENTITY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a replica tells how it is.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 /// The first pause before another try.

@@ -245,7 +245,11 @@ async fn open_spool(shared: &Arc<Shared>) -> Result<(Spool, Option<(u64, Token)>
     let opening = Arc::clone(shared);
     blocking(move || {
         let live = opening.live().ok_or(Error::Closed)?;
-        let mut spool = Spool::open(opening.store.as_ref(), Target::of(&live), &*opening.options.random)?;
+        let mut spool = Spool::open(
+            opening.store.as_ref(),
+            Target::of(&live, opening.sources.deployment()),
+            &*opening.options.random,
+        )?;
         let before = spool.show(&opening.overlay)?;
         opening.counters.spooled_keys.store(spool.keys(), Ordering::Release);
         Ok((spool, before))

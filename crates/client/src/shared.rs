@@ -166,6 +166,19 @@ impl Shared {
         self.step();
     }
 
+    /// The servers belong to another deployment: nothing is known of the filter there. Without a folder it is followed from the beginning;
+    /// a folder is not given to another deployment.
+    pub(crate) fn set_foreign(&self, error: &Error) {
+        if !self.is_gone() {
+            self.views.change(|view| view.gone = true);
+        }
+        if self.store.is_none() {
+            self.sources.expect(None);
+        }
+        self.fail(error);
+        self.step();
+    }
+
     /// Something went forward.
     pub(crate) fn step(&self) {
         self.moved.send_modify(|steps| *steps = steps.wrapping_add(1));

@@ -1,13 +1,16 @@
 //! Where things come from: servers, one after another, and other replicas.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use hyper::header::HeaderValue;
+use umbel_core::engine::DeploymentId;
 
-use crate::Result;
-use crate::http::{Ask, Base, Http, Reply, escaped};
+use crate::http::{Ask, Base, DEPLOYMENT, Http, Reply, escaped};
 use crate::limits::{PEER_TIMEOUT, PEERS_MAX};
 use crate::options::Options;
+use crate::{Error, Result};
 
 /// All of them.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub(crate) struct Sources {
     told: ArcSwap<Vec<Base>>,
     /// `/v1/filters/{name}`
     path: String,
+    /// The deployment that the copy is of; none as long as no server told which.
+    deployment: Mutex<Option<DeploymentId>>,
 }
 
 impl Sources {
@@ -34,6 +39,7 @@ impl Sources {
             preferred: AtomicUsize::new(0),
             named,
             told: ArcSwap::default(),
+            deployment: Mutex::default(),
             path: format!("/v1/filters/{}", escaped(&options.filter)),
         })
     }
@@ -43,22 +49,65 @@ impl Sources {
         format!("{}/{rest}", self.path)
     }
 
-    /// Asks the servers one after another, beginning with the one that answered last.
+    /// The addresses of the servers.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        self.servers.iter().map(ToString::to_string).collect()
+    }
+
+    /// The deployment that the copy is of, if it is known.
+    pub(crate) fn deployment(&self) -> Option<DeploymentId> {
+        *self.deployment.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Believes servers of this deployment only; of the first one that answers, if it is none.
+    pub(crate) fn expect(&self, deployment: Option<DeploymentId>) {
+        *self.deployment.lock().unwrap_or_else(PoisonError::into_inner) = deployment;
+    }
+
+    /// Asks the servers one after another, beginning with the one that answered last. One of another deployment is passed over.
     pub(crate) async fn ask(&self, ask: &Ask) -> Result<Reply> {
         let first = self.preferred.load(Ordering::Relaxed);
-        let mut outcome = Err(crate::Error::Invalid("there is no server to ask".to_owned()));
+        let (mut away, mut other) = (None, None);
         for number in 0..self.servers.len() {
             let at = (first + number) % self.servers.len();
-            outcome = self.http.send(&self.servers[at], ask, true).await;
-            match &outcome {
-                Err(error) if error.is_elsewhere() => {}
-                _ => {
+            let reply = self.http.send(&self.servers[at], &self.addressed(ask), true).await;
+            match reply.and_then(|reply| self.checked(reply)) {
+                Err(error) if error.is_other_deployment() => other = Some(error),
+                Err(error) if error.is_elsewhere() => away = Some(error),
+                outcome => {
                     self.preferred.store(at, Ordering::Relaxed);
-                    break;
+                    return outcome;
                 }
             }
         }
-        outcome
+        // One that is away may be of the right deployment.
+        Err(away.or(other).unwrap_or_else(|| Error::Invalid("there is no server to ask".to_owned())))
+    }
+
+    /// A question for the deployment that the copy is of.
+    fn addressed(&self, ask: &Ask) -> Ask {
+        let mut ask = ask.clone();
+        let deployment = self.deployment().map(|deployment| HeaderValue::from_str(&deployment.to_string()));
+        if let Some(Ok(deployment)) = deployment {
+            ask.head.push((DEPLOYMENT, deployment));
+        }
+        ask
+    }
+
+    /// Lets an answer pass that comes from the deployment which the copy is of.
+    fn checked(&self, reply: Reply) -> Result<Reply> {
+        // Servers that are older do not tell.
+        let Some(told) = reply.field(DEPLOYMENT.as_str()) else { return Ok(reply) };
+        let told: DeploymentId = told.parse()?;
+        let mut known = self.deployment.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *known.get_or_insert(told);
+        if known != told {
+            return Err(Error::OtherDeployment(format!(
+                "{}: this is the deployment {told}; the copy is of the deployment {known}",
+                reply.base()
+            )));
+        }
+        Ok(reply)
     }
 
     /// Asks one other replica.

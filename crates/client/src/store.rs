@@ -3,6 +3,7 @@
 //! ```text
 //!  lock              one process at a time
 //!  replica           who this replica is, for ever
+//!  owner             which filter all of it is of
 //!  current.version   what the copy began with        previous.version   what the copy before it began with
 //!  journal-<filter>-<number>   frames of the feed that came after that version
 //!  chunks/ab/abcd..  chunks of both versions, named by their content
@@ -13,6 +14,7 @@
 
 mod files;
 mod journal;
+mod owner;
 mod spool;
 
 use std::collections::HashSet;
@@ -30,11 +32,13 @@ use crate::shared::lock;
 use crate::{Error, Result};
 pub(crate) use files::{read_whole, replace};
 pub(crate) use journal::Journal;
+pub(crate) use owner::Owner;
 pub(crate) use spool::{Batch, Change, Spool, Target};
 
 const CURRENT: &str = "current.version";
 const PREVIOUS: &str = "previous.version";
 const REPLICA: &str = "replica";
+const OWNER: &str = "owner";
 const JOURNAL: &str = "journal-";
 const CHUNKS: &str = "chunks";
 const ID_DIGITS: usize = 32;
@@ -76,6 +80,25 @@ impl Store {
         Ok(id)
     }
 
+    /// The filter that the folder belongs to; none if it holds nothing.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        let path = self.folder.join(OWNER);
+        if let Ok(bytes) = read_whole(&*self.disk, &path, owner::BYTES_MAX) {
+            match Owner::decode(&bytes) {
+                Some(owner) => return Some(owner),
+                None => tracing::warn!(path = %path.display(), "thrown away: its checksum does not fit"),
+            }
+        }
+        // A folder that is older than this file has it in its versions.
+        let version = self.versions().into_iter().flatten().next()?;
+        Some(Owner::new(None, version.filter, &version.definition.name, Vec::new()))
+    }
+
+    /// Gives the folder to a filter. What it holds of another one counts no more.
+    pub(crate) fn set_owner(&self, owner: &Owner) -> Result<()> {
+        self.replace(OWNER, &owner.encode())
+    }
+
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
         replace(&*self.disk, &self.folder, name, bytes).map_err(|error| {
             Error::disk(format!("cannot write {}", self.folder.join(name).display()), &error)
@@ -98,8 +121,17 @@ impl Store {
         })
     }
 
-    /// Makes a version the current one. The one that was becomes the previous one, if it is of the same filter.
-    pub(crate) fn commit(&self, version: &Version) -> Result<()> {
+    /// Makes a version the current one, in the name of the filter that it is of. The one that was becomes the previous one, if it is of
+    /// the same filter.
+    pub(crate) fn commit_as(&self, owner: &Owner, version: &Version) -> Result<()> {
+        // First the owner: what is of another filter is never taken for one of this one, wherever the process dies.
+        if self.owner().as_ref() != Some(owner) {
+            self.set_owner(owner)?;
+        }
+        self.commit(version)
+    }
+
+    fn commit(&self, version: &Version) -> Result<()> {
         let _alone = lock(&self.changes);
         // Each is whole before the other is touched: at every moment one of them is.
         match &self.versions()[0] {

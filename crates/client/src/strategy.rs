@@ -32,9 +32,10 @@ use umbel_core::version::Version;
 use crate::backoff::Backoff;
 use crate::fetch::{self, Wanted};
 use crate::http::Ask;
+use crate::identity::{self, Stored};
 use crate::options::Strategy;
 use crate::shared::{Live, Shared, blocking, count, lock};
-use crate::store::Journal;
+use crate::store::{Journal, Owner, Store};
 use crate::{Error, Result};
 
 /// A version that deltas begin with may be so old: the log goes back further.
@@ -82,6 +83,9 @@ pub(crate) async fn follow(mut follower: Follower, mut orders: mpsc::Receiver<Or
                     if error.is_no_filter() || error.is_replaced() {
                         shared.set_gone();
                     }
+                    if error.is_other_deployment() {
+                        shared.set_foreign(&error);
+                    }
                 }
                 // Whoever went forward begins again soon; whoever did not, later and later.
                 if steps.has_changed().unwrap_or(false) {
@@ -120,13 +124,21 @@ pub(crate) async fn follow(mut follower: Follower, mut orders: mpsc::Receiver<Or
 impl Follower {
     /// A copy from the folder, if a whole one is there.
     pub(crate) async fn open(shared: Arc<Shared>) -> Result<Self> {
+        let found = identity::check(&shared).await?;
         let opening = Arc::clone(&shared);
-        let stored = blocking(move || open_stored(&opening)).await?;
+        let stored = match found {
+            Stored::Replaced => Ok(None),
+            Stored::Usable | Stored::Gone => blocking(move || open_stored(&opening)).await?,
+        };
         let mut follower = Self { shared, journal: None, noted: Token::default() };
         match stored? {
             Some((live, journal)) => {
                 follower.noted = live.copy.token();
-                let gone = live.copy.is_gone();
+                let gone = live.copy.is_gone() || found == Stored::Gone;
+                // Before it answers.
+                if gone {
+                    follower.shared.set_gone();
+                }
                 follower.shared.set_live(&Arc::new(live));
                 if gone {
                     follower.shared.set_gone();
@@ -226,7 +238,10 @@ impl Follower {
     async fn keep(&self) {
         let shared = Arc::clone(&self.shared);
         let kept = blocking(move || match (&shared.store, shared.live()) {
-            (Some(store), Some(live)) => store.commit(live.copy.version()).map(|()| _ = store.sweep()),
+            (Some(store), Some(live)) => {
+                let version = live.copy.version();
+                store.commit_as(&owner(&shared, version), version).map(|()| _ = store.sweep())
+            }
             _ => Ok(()),
         });
         if let Err(error) = kept.await.and_then(|kept| kept) {
@@ -249,7 +264,7 @@ impl Follower {
         *lock(&self.shared.previous) = None;
         (self.journal, self.noted) = (journal, Token::default());
         let shared = Arc::clone(&self.shared);
-        blocking(move || shared.store.as_ref().map_or(Ok(()), crate::store::Store::uncommit)).await??;
+        blocking(move || shared.store.as_ref().map_or(Ok(()), Store::uncommit)).await??;
         Ok(number)
     }
 
@@ -358,7 +373,10 @@ fn append(shared: &Shared, journal: &mut Option<Journal>, frames: &[u8]) {
 /// The newest whole copy of the folder, with what came after its version.
 fn open_stored(shared: &Shared) -> Result<Option<(Live, Option<Journal>)>> {
     let Some(store) = &shared.store else { return Ok(None) };
-    let [current, previous] = store.versions();
+    let Some(owner) = store.owner() else { return Ok(None) };
+    // What is of another filter is left over from a process that died while it went on with this one.
+    let of_owner = |version: &Version| version.filter == owner.filter;
+    let [current, previous] = store.versions().map(|version| version.filter(of_owner));
     *lock(&shared.previous) = previous.clone();
     for version in [current, previous.clone()].into_iter().flatten() {
         let of_previous = previous.as_ref() == Some(&version);
@@ -381,6 +399,15 @@ fn open_stored(shared: &Shared) -> Result<Option<(Live, Option<Journal>)>> {
         return Ok(Some((live, journal)));
     }
     Ok(None)
+}
+
+/// The filter that the folder belongs to from now on.
+fn owner(shared: &Shared, version: &Version) -> Owner {
+    let before = shared.store.as_ref().and_then(Store::owner).filter(|owner| owner.filter == version.filter);
+    let servers = before.map(|owner| owner.servers().to_vec()).unwrap_or_default();
+    // A version that is kept came from one of these, or was in the folder before.
+    Owner::new(shared.sources.deployment(), version.filter, &shared.options.filter, servers)
+        .met_at(&shared.sources.servers())
 }
 
 /// Whether a version is one of another filter than the copy: the name was given to another.

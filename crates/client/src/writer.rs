@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Method;
+use hyper::header::HeaderValue;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -22,7 +23,7 @@ use umbel_core::engine::Token;
 use umbel_filter::Fingerprint;
 
 use crate::backoff::Backoff;
-use crate::http::Ask;
+use crate::http::{Ask, FILTER};
 use crate::limits::REQUEST_KEYS_MAX;
 use crate::shared::{Shared, blocking, count};
 use crate::store::{Batch, Change, Spool, Target};
@@ -116,15 +117,25 @@ pub(crate) async fn run(
             }
             outcome = sent => {
                 sending = None;
-                writer.sent(outcome);
+                match outcome {
+                    Err(error) if error.is_replaced() || error.is_other_deployment() => {
+                        // Nothing of it was done. It waits until the copy is one of the filter that has the name now, and is then sent
+                        // to that one if it took the place of the other, or dropped.
+                        writer.shared.fail(&error);
+                        writer.shared.look.notify_one();
+                        seal_at = Some(Instant::now());
+                    }
+                    outcome => writer.sent(outcome),
+                }
             }
             () = due => {
                 seal_at = None;
                 match writer.seal().await {
                     Ok(batch) => {
                         backoff.reset();
-                        sending = batch.map(|batch| -> Sending {
-                            Box::pin(send(Arc::clone(&writer.shared), batch))
+                        let filter = writer.spool.as_ref().map(Spool::filter);
+                        sending = batch.zip(filter).map(|(batch, filter)| -> Sending {
+                            Box::pin(send(Arc::clone(&writer.shared), batch, filter))
                         });
                     }
                     Err(error) => {
@@ -214,7 +225,7 @@ impl Writer {
             && live.copy.version().filter != spool.filter()
         {
             // The name was given to another filter: what was meant for the old one went with it, unless this one took its place.
-            let target = Target::of(&live);
+            let target = Target::of(&live, self.shared.sources.deployment());
             let keys = self.with_spool(move |spool| spool.go_on_with(target)).await?;
             self.free(keys);
             count(&self.shared.counters.refused_keys, keys as u64);
@@ -257,15 +268,18 @@ impl Writer {
     }
 }
 
-/// Sends a request until it is answered, or refused for good.
-async fn send(shared: Arc<Shared>, batch: Batch) -> Result<Token> {
+/// Sends a request for a filter until it is answered, or refused for good, or another filter has the name.
+async fn send(shared: Arc<Shared>, batch: Batch, filter: u64) -> Result<Token> {
     let (what, session, sequence) = match batch.change {
         Change::Add => ("add", batch.session, batch.sequence),
         Change::Remove => ("remove", batch.session, batch.sequence),
     };
     let path = shared.sources.path(&format!("{what}?session={session}&sequence={sequence}"));
     let body: Bytes = batch.keys.iter().flat_map(|key| key.to_bytes()).collect();
-    let ask = Ask::with_body(Method::POST, path, "application/vnd.umbel.fingerprints", body);
+    let mut ask = Ask::with_body(Method::POST, path, "application/vnd.umbel.fingerprints", body);
+    if let Ok(filter) = HeaderValue::from_str(&format!("{filter:016x}")) {
+        ask.head.push((FILTER, filter));
+    }
     let mut backoff = Backoff::default();
     loop {
         let answered = async { shared.sources.ask(&ask).await?.json::<Answered>().await };
@@ -277,6 +291,11 @@ async fn send(shared: Arc<Shared>, batch: Batch) -> Result<Token> {
                 return Ok(position.parse()?);
             }
             Err(error) if error.is_final() => return Err(error),
+            Err(error) if error.is_replaced() || error.is_other_deployment() => {
+                // The copy needs a moment to find out what is there now.
+                sleep(backoff.next(&*shared.options.random)).await;
+                return Err(error);
+            }
             Err(error) => {
                 shared.fail(&error);
                 let pause: Duration = backoff.next(&*shared.options.random);

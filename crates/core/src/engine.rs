@@ -20,6 +20,7 @@ mod gather;
 mod growth;
 mod handle;
 mod hosting;
+mod identity;
 mod inspect;
 mod lane;
 mod ledger;
@@ -69,6 +70,7 @@ pub use gather::{BlocksFrom, LayerShape, PartOf, Shape};
 use handle::Directory;
 pub use handle::{Answer, Handle};
 pub use hosting::Hosted;
+pub use identity::{DeploymentId, MAGIC as DEPLOYMENT_ID_MAGIC};
 pub use inspect::{BlobReport, StoredReport, inspect};
 use lane::{Lane, Slot, all_or_none};
 use ledger::Ledger;
@@ -121,6 +123,7 @@ struct Shared {
     settings: Settings,
     log: Arc<dyn Log>,
     blobs: Arc<dyn ObjectStore>,
+    deployment: DeploymentId,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     means: Means,
@@ -213,6 +216,7 @@ impl Builder {
             )));
         }
         recover::check_deployment(&*blobs, slots, partitions).await?;
+        let deployment = identity::deployment_id(&*blobs, &*self.random).await?;
         let means = Means {
             secret: self.settings.secret.clone(),
             limits: self.settings.limits.clone(),
@@ -230,6 +234,7 @@ impl Builder {
             settings: self.settings,
             log,
             blobs,
+            deployment,
             work: worker::Work::new(&*self.clock, partitions),
             clock: self.clock,
             random: self.random,
@@ -289,6 +294,11 @@ impl Engine {
     /// How the engine is run.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
+    }
+
+    /// The id of the deployment: the same on all of its nodes, and after every restart.
+    pub fn deployment(&self) -> DeploymentId {
+        self.shared.deployment
     }
 
     /// Parts of the log that are written side by side; a slot is in the one that its number leaves when divided by them.

@@ -15,6 +15,7 @@
 //! | `GET /v1/filters/{name}/snapshot` | a whole filter as a file for other languages |
 //! | `GET /v1/filters/{name}/feed` | its changes as they come |
 //! | `GET /v1/filters/{name}/notices` | a word when there is a new version |
+//! | `GET /v1/filters/{name}/identity` | which filter has the name, and in which deployment |
 //! | `GET /v1/filters/{name}/replicas`, `PUT …/replicas/{id}` | who has a copy, and what it is told |
 //! | `POST /v1/filters/{name}/switch` | a new version that all strong replicas switch to together |
 //! | `GET, POST, PUT, DELETE /v1/filters/{name}/rollout` | a version that goes out group by group; held, let go on, sent back |
@@ -42,6 +43,7 @@ mod explain;
 mod fault;
 mod feed;
 mod filters;
+mod identity;
 mod keys;
 mod lines;
 mod lookup;
@@ -110,6 +112,7 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route("/v1/filters/{name}/chunks/{id}", get(chunks::get))
         .route("/v1/filters/{name}/snapshot", get(snapshot::get))
         .route("/v1/filters/{name}/feed", get(feed::feed))
+        .route("/v1/filters/{name}/identity", get(identity::identity))
         .route("/v1/filters/{name}/notices", get(replicas::notices))
         .route("/v1/filters/{name}/replicas", get(replicas::list))
         .route("/v1/filters/{name}/replicas/{id}", put(replicas::heartbeat))
@@ -138,6 +141,7 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .fallback(async || Fault::not_found("there is nothing at this path"))
         .method_not_allowed_fallback(async || Fault::method_not_allowed())
         .layer(axum::middleware::from_fn_with_state(Api(Arc::clone(&nodes)), cluster::checked))
+        .layer(axum::middleware::from_fn_with_state(Api(Arc::clone(&nodes)), identity::named))
         .layer(axum::middleware::from_fn(seal::sealed))
         .with_state(Api(nodes))
 }

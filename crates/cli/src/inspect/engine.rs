@@ -35,9 +35,10 @@ pub(super) fn open(path: &Path, start: [u8; 8]) -> Outcome<Option<Content>> {
     Ok(Some(match start {
         log::SEGMENT_MAGIC => Content::Segment(log::inspect(&RealDisk, path)?),
         registry::FILE_MAGIC => Content::Registry(registry::inspect(&RealDisk, path)?),
-        engine::MANIFEST_MAGIC | engine::TRIMMED_MAGIC | engine::DEPLOYMENT_MAGIC => {
-            Content::Blob(engine::inspect(&std::fs::read(path)?, &name)?)
-        }
+        engine::MANIFEST_MAGIC
+        | engine::TRIMMED_MAGIC
+        | engine::DEPLOYMENT_MAGIC
+        | engine::DEPLOYMENT_ID_MAGIC => Content::Blob(engine::inspect(&std::fs::read(path)?, &name)?),
         engine::ARRAYS_MAGIC => {
             let input = BufReader::with_capacity(1 << 20, File::open(path)?);
             Content::Arrays(engine::inspect_arrays(input, &name)?)
@@ -116,6 +117,10 @@ fn blob_lines(report: &mut Report, blob: &BlobReport) {
             report.line("format", "deployment, whole").line("slots", grouped((*slots).into()));
             report.line("partitions", grouped((*partitions).into()));
             report.field("format", "deployment").field("slots", *slots).field("partitions", *partitions);
+        }
+        BlobReport::DeploymentId(id) => {
+            report.line("format", "id of a deployment, whole").line("id", id.to_string());
+            report.field("format", "deployment id").field("id", id.to_string());
         }
         _ => _ = report.line("format", "a blob of a newer kind, whole"),
     }

@@ -1,5 +1,6 @@
 //! What the engine's blobs hold, for people who look into them.
 
+use super::identity::{self, DeploymentId};
 use super::manifest::{MAGIC as MANIFEST, Manifest};
 use super::recover::{self, decode_deployment};
 use super::trim::{self, Trimmed};
@@ -39,6 +40,8 @@ pub enum BlobReport {
         /// Partitions of its log.
         partitions: u32,
     },
+    /// The id of a deployment.
+    DeploymentId(DeploymentId),
 }
 
 /// What a manifest says of a filter.
@@ -79,6 +82,9 @@ pub fn inspect(bytes: &[u8], name: &str) -> Result<BlobReport> {
     if magic == Some(&recover::MAGIC) {
         let (slots, partitions) = decode_deployment(bytes)?;
         return Ok(BlobReport::Deployment { slots, partitions });
+    }
+    if magic == Some(&identity::MAGIC) {
+        return Ok(BlobReport::DeploymentId(DeploymentId::decode(bytes)?));
     }
     Err(Error::Corrupt(format!("{name}, byte 0: no blob of an engine")))
 }

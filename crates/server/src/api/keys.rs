@@ -15,6 +15,7 @@ use umbel_filter::Fingerprint;
 
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
+use super::identity;
 use super::lines::Lines;
 use super::rebuild::begun;
 use crate::commands::look::{age_ms, reading};
@@ -155,6 +156,7 @@ async fn change(caller: &Caller, name: &str, request: Request, change: Change) -
     if is_text(&request) {
         return change_lines(caller, &filter, lines(caller, request), change).await;
     }
+    identity::check_filter(request.headers(), &filter)?;
     let hashed_already = is_hashed(&request);
     let (keys, who) = if hashed_already {
         let Query(Who { session, sequence }) =

@@ -5,6 +5,7 @@ mod common;
 
 mod folder;
 mod following;
+mod owner;
 mod peers;
 mod refusing;
 mod rollouts;

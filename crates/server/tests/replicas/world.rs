@@ -59,6 +59,20 @@ impl Centre {
         self.start_at(([127, 0, 0, 1], 0).into());
     }
 
+    /// Starts another deployment at the address of this one, which was stopped; gives the folder of this one.
+    pub(crate) fn start_other(&mut self) -> PathBuf {
+        let folder = std::mem::replace(&mut self.folder, new_folder());
+        self.start_again();
+        folder
+    }
+
+    /// Starts the deployment of a folder in place of the one that was stopped.
+    pub(crate) fn start_first(&mut self, folder: PathBuf) {
+        let other = std::mem::replace(&mut self.folder, folder);
+        let _ = std::fs::remove_dir_all(other);
+        self.start_again();
+    }
+
     fn start_at(&mut self, address: SocketAddr) {
         let (folder, start) = (self.folder.clone(), self.start);
         let (running, chores) = apart(move || {

@@ -20,7 +20,7 @@ fn open(disk: &MemoryDisk, dedup: bool) -> Spool {
 }
 
 fn filter(number: u64, dedup: bool) -> Target {
-    Target { filter: number, line: "murmur3 f".to_owned(), is_successor: false, dedup }
+    Target { filter: number, deployment: None, line: "murmur3 f".to_owned(), is_successor: false, dedup }
 }
 
 /// A centre that does every request of a session once.
