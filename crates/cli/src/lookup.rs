@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Says which domains may have a key of a catalog, the likeliest first, or fetches its record
 #[derive(clap::Args)]
 #[command(
-    after_help = "Ends with 0 if a domain may have the key (with --fetch: has it), with 1 if none has it, and with 3 if that is not known: a domain or the server could not be asked.
+    after_help = "Ends with 0 if a domain may have the key (with --fetch: has it), with 1 if none has it as of the
+ages that are shown (at most the catalog's stale_after), and with 3 if that is not known: a domain or the server could not be asked.
 Examples:
   umbel lookup records 1984-0017
   umbel lookup records 1984-0017 --fetch
@@ -90,7 +91,10 @@ fn ask(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     } else {
         told["domains"].as_array().into_iter().flatten().any(|domain| domain["answer"] == "maybe")
     };
-    Ok(match (is_found, told["absent"] == true) {
+    // Each "absent" holds for a time that the domain told: without one it is not known what it is worth.
+    let mut domains = told["domains"].as_array().into_iter().flatten();
+    let is_absent = told["absent"] == true && domains.all(|domain| domain["age_ms"].is_u64());
+    Ok(match (is_found, is_absent) {
         (true, _) => ExitCode::SUCCESS,
         (false, true) => ABSENT.into(),
         (false, false) => NOT_KNOWN.into(),
@@ -108,6 +112,11 @@ fn print(told: &Value) {
         if let Some(why) = step["failed"].as_str() {
             println!("{} ({}): {why}", word(&step["domain"]), word(&step["asked"]));
         }
+    }
+    let ages = told["domains"].as_array().into_iter().flatten().map(|domain| domain["age_ms"].as_u64());
+    let oldest = ages.collect::<Option<Vec<u64>>>().and_then(|ages| ages.into_iter().max());
+    if let Some(oldest) = oldest.filter(|_| told["absent"] == true) {
+        println!("absent everywhere, as of {} ago", time(oldest));
     }
     let record = &told["record"];
     if record.is_null() {

@@ -95,6 +95,7 @@ pub struct Options {
     pub(crate) compression: bool,
     pub(crate) stale_after: Option<Duration>,
     pub(crate) when_stale: WhenStale,
+    pub(crate) unknown_when_cut_off: bool,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) peers: Vec<String>,
     pub(crate) advertised: Option<String>,
@@ -123,6 +124,7 @@ impl Options {
             compression: true,
             stale_after: None,
             when_stale: WhenStale::default(),
+            unknown_when_cut_off: false,
             labels: BTreeMap::new(),
             peers: Vec::new(),
             advertised: None,
@@ -201,6 +203,13 @@ impl Options {
     /// A copy that the centre did not confirm for so long says no more that a key is absent.
     pub fn stale_after(mut self, time: Duration) -> Self {
         self.stale_after = Some(time);
+        self
+    }
+
+    /// A copy whose connection to its server is known to be broken counts as stale at once, until the server has confirmed it again. Without
+    /// this it goes on to answer from what it has.
+    pub fn unknown_when_cut_off(mut self) -> Self {
+        self.unknown_when_cut_off = true;
         self
     }
 

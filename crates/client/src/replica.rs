@@ -119,6 +119,11 @@ impl Replica {
         self.inner.shared.age()
     }
 
+    /// Whether what the copy does not have is no more said to be absent: it was not confirmed for too long, or it is cut off.
+    pub fn is_stale(&self) -> bool {
+        self.inner.shared.is_stale()
+    }
+
     /// Adds keys. They are visible here when this returns, and in the folder if there is one; they go to the centre in the
     /// background, however long that takes.
     pub async fn add<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<()> {

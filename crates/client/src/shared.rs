@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     /// The version before, for those who want it back.
     pub(crate) previous: Mutex<Option<Version>>,
     pub(crate) held: AtomicBool,
+    /// Whether the way to the server is known to be broken, or was never tried: until the copy is confirmed.
+    cut_off: AtomicBool,
     /// When the copy was known to have all there was: nanoseconds of the clock and one; 0 for never.
     confirmed: AtomicU64,
     pub(crate) overlay: Overlay,
@@ -100,7 +102,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     pub(crate) fn new(options: Options, id: String, means: Means, store: Option<Store>) -> Result<Self> {
         let run = options.random.next();
-        let views = Views::new(options.strategy == Strategy::Strong || options.stale_after.is_some());
+        let is_timed = options.strategy == Strategy::Strong
+            || options.stale_after.is_some()
+            || options.unknown_when_cut_off;
+        let views = Views::new(is_timed);
         let sources = Sources::new(&options)?;
         Ok(Self {
             options,
@@ -112,6 +117,7 @@ impl Shared {
             views,
             previous: Mutex::default(),
             held: AtomicBool::new(false),
+            cut_off: AtomicBool::new(true),
             confirmed: AtomicU64::new(0),
             lease: Lease::default(),
             counters: Counters::default(),
@@ -193,6 +199,16 @@ impl Shared {
     pub(crate) fn confirm(&self, at: Duration) {
         let at = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX - 1) + 1;
         self.confirmed.fetch_max(at, Ordering::AcqRel);
+        self.cut_off.store(false, Ordering::Release);
+    }
+
+    /// The way to the server is broken.
+    pub(crate) fn set_cut_off(&self) {
+        self.cut_off.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Acquire)
     }
 
     /// Another copy answers, of which nothing is known yet.
@@ -211,7 +227,8 @@ impl Shared {
     }
 
     pub(crate) fn is_stale(&self) -> bool {
-        self.options.stale_after.is_some_and(|most| self.age().is_none_or(|age| age > most))
+        self.options.unknown_when_cut_off && self.is_cut_off()
+            || self.options.stale_after.is_some_and(|most| self.age().is_none_or(|age| age > most))
     }
 
     /// Notes what went wrong, for whoever asks.

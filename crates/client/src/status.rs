@@ -37,8 +37,10 @@ pub struct Status {
     pub bytes: u64,
     /// How long ago the copy was known to have all there was; none if it never was, as after a start without a server.
     pub age: Option<Duration>,
-    /// Whether that is longer than the options allow.
+    /// Whether that is longer than the options allow, or the copy is cut off and the options do not allow that.
     pub stale: bool,
+    /// Whether the way to the server is known to be broken, or was never tried: until the copy is confirmed.
+    pub cut_off: bool,
     /// Whether the filter was dropped: everything is unknown.
     pub gone: bool,
     /// Whether it was rolled back and stays where it is.
@@ -88,6 +90,7 @@ impl Status {
             token,
             age: shared.age(),
             stale: shared.is_stale(),
+            cut_off: shared.is_cut_off(),
             gone: shared.is_gone(),
             held: shared.held.load(Ordering::Acquire),
             versions_taken: counters.versions.load(Ordering::Relaxed),

@@ -79,6 +79,7 @@ pub(crate) async fn follow(mut follower: Follower, mut orders: mpsc::Receiver<Or
             order = orders.recv() => order,
             outcome = run, if !held => {
                 if let Err(error) = outcome {
+                    shared.set_cut_off();
                     shared.fail(&error);
                     if error.is_no_filter() || error.is_replaced() {
                         shared.set_gone();

@@ -129,11 +129,11 @@ async fn lookup_in<K: AsRef<[u8]>>(domains: &[Arc<Domain>], keys: &[K], within: 
     let mut answers = look_in(domains, keys);
     let asked = domains.iter().enumerate().filter_map(|(number, domain)| {
         let unknown = answers.unknown(number);
-        let remote = domain.remote.as_ref().filter(|_| !unknown.is_empty())?;
+        domain.remote.as_ref().filter(|_| !unknown.is_empty())?;
         let keys: Vec<&[u8]> = unknown.iter().map(|key| keys[*key].as_ref()).collect();
         Some(async move {
             // Whatever does not come in time stays unknown.
-            let told = timeout_at(deadline, remote.ask(&keys)).await.ok()?.ok()?;
+            let told = timeout_at(deadline, domain.ask(&keys)).await.ok()??.ok()?;
             (told.answers.len() == unknown.len()).then_some((number, unknown, told))
         })
     });

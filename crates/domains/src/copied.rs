@@ -72,4 +72,8 @@ impl Held for CopiedFilter {
     fn age(&self) -> Option<Duration> {
         self.replica()?.age()
     }
+
+    fn is_stale(&self) -> bool {
+        self.replica().is_none_or(Replica::is_stale)
+    }
 }

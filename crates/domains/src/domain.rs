@@ -6,7 +6,7 @@ use umbel_core::engine::Answer;
 use crate::held::{Held, unknown};
 use crate::hits::Hits;
 use crate::limits::NAME_BYTES_MAX;
-use crate::remote::Remote;
+use crate::remote::{Remote, Told};
 use crate::source::Source;
 use crate::{Error, Keys, Result};
 
@@ -18,13 +18,22 @@ pub struct Domain {
     pub(crate) remote: Option<Arc<dyn Remote>>,
     pub(crate) source: Option<Arc<dyn Source>>,
     pub(crate) hits: Hits,
+    /// How old an "absent" may be that comes over the network.
+    absent_within: Option<Duration>,
 }
 
 impl Domain {
     /// A domain of which nothing is known yet: every answer is `Unknown`.
     pub fn new(name: &str) -> Result<Self> {
         check_name(name)?;
-        Ok(Self { name: name.into(), held: None, remote: None, source: None, hits: Hits::default() })
+        Ok(Self {
+            name: name.into(),
+            held: None,
+            remote: None,
+            source: None,
+            hits: Hits::default(),
+            absent_within: None,
+        })
     }
 
     /// Its filter is in this process.
@@ -37,6 +46,12 @@ impl Domain {
     #[must_use]
     pub fn remote(self, remote: Arc<dyn Remote>) -> Self {
         Self { remote: Some(remote), ..self }
+    }
+
+    /// What it says over the network is no more "absent" if it is older than this, as from a node that others cannot reach.
+    #[must_use]
+    pub fn absent_within(self, time: Duration) -> Self {
+        Self { absent_within: Some(time), ..self }
     }
 
     /// Its records can be fetched.
@@ -53,6 +68,24 @@ impl Domain {
     /// How old the filter in this process is.
     pub(crate) fn age(&self) -> Option<Duration> {
         self.held.as_ref()?.age()
+    }
+
+    /// Whether the filter in this process, if there is one, is too old to say that something is absent.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.is_stale())
+    }
+
+    /// Asks over the network, if there is a way.
+    pub(crate) async fn ask(&self, keys: &[&[u8]]) -> Option<Result<Told>> {
+        let mut told = match self.remote.as_ref()?.ask(keys).await {
+            Ok(told) => told,
+            Err(error) => return Some(Err(error)),
+        };
+        if told.age.zip(self.absent_within).is_some_and(|(age, most)| age > most) {
+            let absent = told.answers.iter_mut().filter(|answer| **answer == Answer::Absent);
+            absent.for_each(|answer| *answer = Answer::Unknown);
+        }
+        Some(Ok(told))
     }
 
     /// Asks the filter in this process, if there is one.

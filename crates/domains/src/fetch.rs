@@ -172,11 +172,13 @@ impl Attempt<'_> {
         if self.answers.local(0) == Answer::Maybe && entry.is_refuted(&self.domains[0].name) {
             self.look_at_others();
         }
-        let mut told = (0..self.domains.len())
-            .map(|number| (&self.domains[number].name, self.answers.answer(number, 0)));
+        let mut told = (0..self.domains.len()).map(|number| {
+            let domain = &self.domains[number];
+            (&domain.name, self.answers.answer(number, 0), domain.is_stale())
+        });
         match &entry.record {
             Some((domain, _)) => {
-                let local_agrees = told.next().is_some_and(|(name, answer)| {
+                let local_agrees = told.next().is_some_and(|(name, answer, _)| {
                     name == domain || answer != Some(Answer::Maybe) || entry.is_refuted(name)
                 });
                 let is_there = |number: usize| {
@@ -186,9 +188,10 @@ impl Attempt<'_> {
                 };
                 local_agrees && (0..self.domains.len()).any(is_there)
             }
-            None => told.all(|(name, answer)| match answer {
+            None => told.all(|(name, answer, is_stale)| match answer {
                 Some(Answer::Absent) => true,
-                Some(Answer::Maybe) => entry.is_refuted(name),
+                // That its source did not have it a short time ago is worth as much as the copy of its filter.
+                Some(Answer::Maybe) => entry.is_refuted(name) && !is_stale,
                 Some(Answer::Unknown) | None => false,
             }),
         }
@@ -200,7 +203,9 @@ impl Attempt<'_> {
             let has_it = entry.record.as_ref().is_some_and(|(name, _)| *name == domain.name);
             if has_it {
                 self.answers.settle(number, Answer::Maybe, Some(entry.age), Origin::Cache);
-            } else if self.answers.answer(number, 0) == Some(Answer::Maybe) && entry.is_refuted(&domain.name)
+            } else if self.answers.answer(number, 0) == Some(Answer::Maybe)
+                && entry.is_refuted(&domain.name)
+                && !domain.is_stale()
             {
                 self.answers.settle(number, Answer::Absent, Some(entry.age), Origin::Cache);
             }
@@ -227,9 +232,11 @@ async fn try_domain(
 ) -> Tried {
     let mut tried =
         Tried { number, answer, age: domain.age(), origin: Origin::Filter, record: None, steps: Vec::new() };
-    if let Some(remote) = domain.remote.as_ref().filter(|_| answer == Answer::Unknown) {
+    if domain.remote.is_some() && answer == Answer::Unknown {
         let asked = began.elapsed();
-        let told = in_time(deadline, remote.ask(&[key])).await;
+        let told =
+            async { domain.ask(&[key]).await.unwrap_or_else(|| Err(Error::Retry("nobody to ask".into()))) };
+        let told = in_time(deadline, told).await;
         let told = told.and_then(|told| match told.answers[..] {
             [answer] => Ok((answer, told.age)),
             _ => Err(Error::Corrupt("answers for other keys than were asked for".into())),

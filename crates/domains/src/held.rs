@@ -18,6 +18,12 @@ pub trait Held: fmt::Debug + Send + Sync + 'static {
 
     /// How long ago it was known to have all that the domain had; none if it never was.
     fn age(&self) -> Option<Duration>;
+
+    /// Whether it says of no key any more that it is absent: it is too old, or the way to the domain is known to be broken. Then nothing that
+    /// was kept of the domain says so either.
+    fn is_stale(&self) -> bool {
+        false
+    }
 }
 
 impl Held for Filter {
@@ -43,6 +49,10 @@ impl Held for Replica {
 
     fn age(&self) -> Option<Duration> {
         Replica::age(self)
+    }
+
+    fn is_stale(&self) -> bool {
+        Replica::is_stale(self)
     }
 }
 

@@ -200,6 +200,84 @@ fn a_domain_that_hangs_or_dies_is_never_absent() {
     }
 }
 
+/// With settings that let a copy be as old as it likes: it is the broken connection that counts.
+#[test]
+fn killed_domain_is_unknown_once_its_connection_is_broken() {
+    let mut all = ["north", "south"].map(Deployment::new);
+    let addresses = all.each_ref().map(|one| (one.name, one.url()));
+    for one in &mut all {
+        let settings =
+            one.usual().replace("stale_after = \"3s\"", "stale_after = \"1h\"\nabsent_for = \"1h\"");
+        one.start(&(settings + &named(&addresses, one.name)));
+        one.make_filter(1_000);
+    }
+    let [mut north, south] = all;
+    // A key that a filter has by mistake, found out and kept.
+    north.post("/v1/filters/records/add", &json!({ "keys": ["false"] }));
+    south.comes_to("false", "", &[("north", "maybe"), ("south", "absent")]);
+    south.comes_to("nothing", "", &[("north", "absent"), ("south", "absent")]);
+    assert_eq!(south.lookup("false", "?fetch=true")["absent"], true);
+    let told = south.lookup("false", "?fetch=true");
+    assert!(told["absent"] == true && told["steps"] == json!([]), "it is kept: {told}");
+    let output = south.umbel(&["lookup", "records", "nothing"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.code() == Some(1) && text.contains("absent everywhere, as of "), "{text}");
+
+    north.kill();
+    // What is answered before the end of the connection has come is as old as it says.
+    south.comes_to("nothing", "?within_ms=200", &[("north", "unknown"), ("south", "absent")]);
+    for _ in 0..50 {
+        let answers = south.answers("nothing", "?within_ms=200");
+        assert_eq!(answers, [("north".into(), "unknown".into()), ("south".into(), "absent".into())]);
+        let told = south.lookup("false", "?fetch=true&within_ms=200");
+        assert_eq!((&told["absent"], &told["record"]), (&json!(false), &Value::Null), "{told}");
+    }
+    assert_eq!(south.umbel(&["lookup", "records", "nothing", "--within", "200ms"]).status.code(), Some(3));
+
+    let settings = std::fs::read_to_string(north.folder.join("umbel.toml")).unwrap();
+    north.start(&settings);
+    south.comes_to("nothing", "", &[("north", "absent"), ("south", "absent")]);
+}
+
+/// With the settings that nobody changed, by `kill -9` and by a domain that hangs.
+#[test]
+fn absent_is_never_older_than_stated() {
+    let bound = Duration::from_secs(2);
+    let mut all = ["north", "south"].map(Deployment::new);
+    let addresses = all.each_ref().map(|one| (one.name, one.url()));
+    for one in &mut all {
+        let settings = one.usual().replace("stale_after = \"3s\"\n", "");
+        one.start(&(settings + &named(&addresses, one.name)));
+        one.make_filter(1_000);
+    }
+    let [mut north, south] = all;
+    let until_unknown = || {
+        let begin = Instant::now();
+        loop {
+            let asked_at = begin.elapsed();
+            let told = south.lookup("nothing", "?within_ms=100");
+            let north = told["domains"].as_array().unwrap().iter().find(|domain| domain["domain"] == "north");
+            let north = north.unwrap();
+            if north["answer"] == "unknown" {
+                return;
+            }
+            // It had the domain's word not longer ago than stated, and no word came after the domain fell silent.
+            assert!(asked_at <= bound, "absent {asked_at:?} after it fell silent: {told}");
+            let age = Duration::from_millis(north["age_ms"].as_u64().unwrap());
+            assert!(age <= bound + Duration::from_millis(1), "{told}");
+        }
+    };
+    for _ in 0..2 {
+        south.comes_to("nothing", "", &[("north", "absent"), ("south", "absent")]);
+        north.signal("-STOP");
+        until_unknown();
+        north.signal("-CONT");
+        south.comes_to("nothing", "", &[("north", "absent"), ("south", "absent")]);
+    }
+    north.kill();
+    until_unknown();
+}
+
 #[test]
 fn a_source_that_errs_is_not_known() {
     let [north, south, west] = three();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use umbel_client::Options;
+use umbel_client::{Options, Strategy};
 use umbel_core::registry::Registry;
 
 use super::{Follow, Neighbour, Opened, Settings};
@@ -131,9 +131,17 @@ fn open(neighbour: &Neighbour, address: &str, opened: &Opened) -> Result<Domain>
     let settings = &opened.settings;
     let remote = ServerFilter::new(neighbour.server(address)?, &settings.filter);
     let source = PeerRecords::new(neighbour.server(address)?, &settings.name);
+    let stale_after = settings.stale_after;
     let domain = Domain::new(&neighbour.name)?.remote(Arc::new(remote)).source(Arc::new(source));
+    let domain = domain.absent_within(stale_after);
     let Follow::Copy(strategy) = neighbour.follow.unwrap_or(settings.follow) else { return Ok(domain) };
-    let mut options = Options::new(address, &settings.filter, strategy).stale_after(settings.stale_after);
+    // One that asks now and then is confirmed no more often.
+    let stale_after = match strategy {
+        Strategy::Pull { interval } => stale_after.max(3 * interval),
+        _ => stale_after,
+    };
+    let mut options =
+        Options::new(address, &settings.filter, strategy).stale_after(stale_after).unknown_when_cut_off();
     if let Some(token) = &neighbour.token {
         options = options.token(token);
     }

@@ -32,7 +32,7 @@ pub struct CatalogSettings {
     pub filter: String,
     /// How filters of others are known here.
     pub follow: Follow,
-    /// A copy that was not confirmed for so long says no more that a key is absent.
+    /// A copy that was not confirmed for so long says no more that a key is absent; nor does one whose way to its domain is known to be broken.
     pub stale_after: Duration,
     /// How long a lookup may take if nobody says.
     pub deadline: Duration,
@@ -76,7 +76,7 @@ impl CatalogSettings {
             filter: name.clone(),
             name,
             follow: Follow::Copy(Strategy::delta()),
-            stale_after: Duration::from_secs(30),
+            stale_after: Duration::from_secs(2),
             deadline: Duration::from_secs(2),
             hot: HotSettings::default(),
             shared: None,

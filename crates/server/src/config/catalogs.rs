@@ -330,12 +330,18 @@ fn catalog(
     ];
     let reader = Reader::open(place, offset, value, &known, at)?;
     let (second, millisecond) = (Duration::from_secs(1), Duration::from_millis(1));
+    let strategy = reader.or("strategy", &Choice, Following::default())?;
+    // Copies that hear every change are confirmed often; the others as often as they ask.
+    let stale_after = match strategy {
+        Following::Delta | Following::Push | Following::Ask => 2 * second,
+        Following::Pull | Following::Notify => 30 * second,
+    };
     let catalog = CatalogConfig {
         name: name.to_owned(),
         filter: reader.text("filter")?.unwrap_or_else(|| name.to_owned()),
-        strategy: reader.or("strategy", &Choice, Following::default())?,
+        strategy,
         interval: reader.or("interval", &Period(10 * millisecond, DAY), 5 * second)?,
-        stale_after: reader.or("stale_after", &Period(100 * millisecond, DAY), 30 * second)?,
+        stale_after: reader.or("stale_after", &Period(100 * millisecond, DAY), stale_after)?,
         deadline: reader.or("deadline", &Period(millisecond, WITHIN_MAX), 2 * second)?,
         kept_bytes: reader.or("kept_bytes", &Bytes(0, 64 * GIB), 64 << 20)?,
         kept_at: reader.or("kept_at", &Engine, None)?,
