@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     /// How often pull asks, and how long window gathers own adds
     #[arg(long, default_value = "5s", value_parser = parse_time)]
     interval: Duration,
-    /// Where the copy and unsent adds survive a restart
+    /// Where the copy and unsent adds survive a restart; a folder belongs to one filter of one deployment
     #[arg(long)]
     folder: Option<PathBuf>,
     /// A copy that was not confirmed for so long answers unknown instead of absent

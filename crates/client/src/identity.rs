@@ -9,10 +9,12 @@
 //! | another deployment | refused | refused |
 //! | nothing | the copy answers, if that deployment was met at one of the addresses; else refused | refused |
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::http::Ask;
+use crate::http::{Ask, escaped};
 use crate::limits::IDENTITY_TIMEOUT;
 use crate::shared::{Shared, blocking};
 use crate::store::Owner;
@@ -36,7 +38,7 @@ struct Told {
 }
 
 /// Finds out what may be done with the copy in the folder. An error says what is in the folder, and what was asked for.
-pub(crate) async fn check(shared: &std::sync::Arc<Shared>) -> Result<Stored> {
+pub(crate) async fn check(shared: &Arc<Shared>) -> Result<Stored> {
     let Some(owner) = shared.store.as_ref().and_then(|store| store.owner()) else {
         return Ok(Stored::Usable);
     };
@@ -68,7 +70,7 @@ pub(crate) async fn check(shared: &std::sync::Arc<Shared>) -> Result<Stored> {
         }
     };
     if stored == Stored::Usable && told_now(&owner, shared) != owner {
-        let (keeper, owner) = (std::sync::Arc::clone(shared), told_now(&owner, shared));
+        let (keeper, owner) = (Arc::clone(shared), told_now(&owner, shared));
         blocking(move || keeper.store.as_ref().map_or(Ok(()), |store| store.set_owner(&owner))).await??;
     }
     Ok(stored)
@@ -95,7 +97,7 @@ fn refused(shared: &Shared, owner: &Owner, why: &str) -> Error {
          Give each filter a folder of its own, or remove this one with what it holds",
         owner.name(),
         owner.filter,
-        crate::http::escaped(&shared.options.filter),
+        escaped(&shared.options.filter),
         shared.sources.servers().join(", "),
     ))
 }

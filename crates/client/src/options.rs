@@ -175,7 +175,8 @@ impl Options {
         self
     }
 
-    /// Where the copy, its position and keys that were not sent yet survive a restart. One process at a time has it.
+    /// Where the copy, its position and keys that were not sent yet survive a restart. One process at a time has it, and it belongs to one
+    /// filter of one deployment: for another one it is refused.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
         self
