@@ -63,6 +63,9 @@ pub(crate) async fn check(shared: &Arc<Shared>) -> Result<Stored> {
         // A server that is older than this question says so too, and tells what there is later.
         Err(error) if error.is_no_path() && is_named => return Ok(Stored::Usable),
         Err(error) if error.is_no_filter() && is_named => return Ok(Stored::Gone),
+        Err(error) if error.is_no_filter() && !error.is_no_path() => {
+            return Err(refused(shared, &owner, "there is no such filter"));
+        }
         Err(_) if is_named && owner.was_met_at(&shared.sources.servers()) => return Ok(Stored::Usable),
         Err(error) => {
             let why = format!("whether that is the same filter cannot be asked: {error}");

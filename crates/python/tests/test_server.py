@@ -173,9 +173,13 @@ def test_replicas_go_back_and_on(client: Client, url: str, name: str) -> None:
 def test_a_copy_that_is_too_old_does_not_say_absent(client: Client, url: str, name: str, tmp_path: Path) -> None:
     client.create(name, 10_000, growth=1)
     client.add(name, ["a"])
-    with Replica(url, name, folder=tmp_path) as replica:
+    with Replica(url, name, folder=tmp_path, or_urls=["http://127.0.0.1:9"]) as replica:
         until(lambda: "a" in replica)
-    # Nobody answers there: the copy of the folder does.
+    # A folder belongs to one filter, of a deployment that was met at these addresses.
+    for other_url, other_name in [("http://127.0.0.1:10", name), (url, name + "-other")]:
+        with pytest.raises(ValueError, match="folder of its own"):
+            Replica(other_url, other_name, folder=tmp_path)
+    # No server answers there: the copy of the folder does.
     for when_stale, answer in [("unknown", Answer.UNKNOWN), ("maybe", Answer.MAYBE)]:
         cut_off = Replica(
             "http://127.0.0.1:9", name, folder=tmp_path, stale_after=0.01, when_stale=when_stale  # type: ignore[arg-type]
