@@ -53,7 +53,7 @@ impl Agreement {
             ("archive", u32::from(archive::VERSION)),
             ("arrays", u32::from(engine::ARRAYS_VERSION)),
             ("definition", u32::from(definition::VERSION_NEWEST)),
-            ("entry", u32::from(entry::VERSION)),
+            ("entry", u32::from(entry::VERSION_NEWEST)),
             ("manifest", u32::from(engine::MANIFEST_VERSION)),
             ("trimmed", u32::from(engine::TRIMMED_VERSION)),
         ];

@@ -324,8 +324,10 @@ impl Copy {
                 self.for_keys(keys, |shard, keys| shard.change(position, keys, removes))?;
                 Taken::Done
             }
-            Operation::Barrier | Operation::Describe(_) => Taken::Done,
+            Operation::Barrier | Operation::Describe(_) | Operation::Redescribe { .. } => Taken::Done,
             Operation::Drop => Taken::Gone,
+            // Feeds tell what was added. What an entry like this one added, a copy does not know.
+            Operation::AddAbsent(_) => Taken::NeedsVersion,
             // Arrays of another shape, or content without keys. A definition by itself changes nothing yet where keys are kept.
             Operation::Define(_) if self.version.definition.retain => Taken::Done,
             Operation::Define(_)

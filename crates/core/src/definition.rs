@@ -180,6 +180,26 @@ impl Definition {
         }
     }
 
+    /// What stands for the description: all that can change without another size. A change is made from it, and takes effect only
+    /// while it is the same.
+    pub fn description(&self) -> u64 {
+        let percent = match self.growth {
+            Growth::Fixed => 0,
+            Growth::Percent(percent) => percent,
+        };
+        let is_filled = self.mirrors.is_some_and(|mirror| mirror.is_filled);
+        let mut bytes = Vec::with_capacity(64 + self.name.len() + self.labels.len());
+        bytes.extend((self.name.len() as u32).to_le_bytes());
+        bytes.extend(self.name.as_bytes());
+        bytes.extend(&self.labels);
+        bytes.extend((self.labels.len() as u32).to_le_bytes());
+        bytes.extend(self.expires.unwrap_or(NEVER).to_le_bytes());
+        bytes.extend(percent.to_le_bytes());
+        bytes.extend([self.grow_at.unwrap_or(0), u8::from(is_filled), u8::from(self.replaces.is_some())]);
+        bytes.extend(self.replaces.unwrap_or(0).to_le_bytes());
+        xxh3_64(&bytes)
+    }
+
     /// Whether the filter consists of sub-filters that it makes by itself.
     pub(crate) fn is_chain(&self) -> bool {
         matches!(self.spec.layout, Layout::RedisBloom { .. })

@@ -393,9 +393,13 @@ impl Shared {
     /// Shows readers what an entry changed in a slot besides keys.
     fn folded(&self, slot: &mut Slot, entry: &Entry, outcome: &Outcome) -> Result<()> {
         match (&entry.operation, outcome) {
-            (Operation::Define(_) | Operation::Describe(_) | Operation::Switch, Outcome::Done) => {
-                self.show(slot, entry.filter)
-            }
+            (
+                Operation::Define(_)
+                | Operation::Describe(_)
+                | Operation::Redescribe { .. }
+                | Operation::Switch,
+                Outcome::Done,
+            ) => self.show(slot, entry.filter),
             (Operation::Drop | Operation::Clear | Operation::Adopt { .. }, Outcome::Done) => {
                 slot.stored.remove(&entry.filter);
                 self.show(slot, entry.filter)
@@ -410,7 +414,7 @@ impl Shared {
         if let Operation::Remove(keys) = operation {
             handle.removals.fetch_add(keys.len() as u64, Ordering::Relaxed);
         }
-        if !matches!(operation, Operation::Add(_)) {
+        if !matches!(operation, Operation::Add(_) | Operation::AddAbsent(_)) {
             return handle.recount();
         }
         handle.added(new_keys);
@@ -419,7 +423,7 @@ impl Shared {
         }
     }
 
-    /// Asks the archive for keys that are to be removed, unless the filter is sure that they are not there.
+    /// Asks the archive for keys whose count decides what becomes of them, unless the filter is sure that they are not there.
     async fn ask_archive(
         &self,
         slot: &Slot,

@@ -6,7 +6,11 @@ use umbel_filter::Fingerprint;
 use crate::limits::{ENTRY_BYTES_MAX, FINGERPRINTS_MAX};
 use crate::{Error, Result};
 
-pub(crate) const VERSION: u8 = 1;
+/// The version of entries that depend on nothing but their own bytes.
+const VERSION: u8 = 1;
+/// The version of entries whose effect the fold decides by the state that it finds; older builds do not read them.
+const VERSION_DECIDED: u8 = 2;
+pub(crate) const VERSION_NEWEST: u8 = VERSION_DECIDED;
 const HEADER_BYTES: usize = 32;
 const SUM_BYTES: usize = 4;
 const FINGERPRINT_BYTES: usize = 16;
@@ -53,6 +57,13 @@ pub enum Operation {
     Barrier,
     /// Changes what a filter is called and what is remembered of it, but not its size; the bytes are a definition's.
     Describe(Bytes),
+    /// The same, if the description is still the one that the change was made from.
+    Redescribe {
+        /// What stands for that description: [`Definition::description`](crate::definition::Definition::description).
+        from: u64,
+        /// The definition that is like the next one.
+        definition: Bytes,
+    },
     /// Puts empty arrays of another shape in place of a shard's: for content that comes from elsewhere.
     Adopt {
         /// Keys that the content will hold.
@@ -71,6 +82,8 @@ pub enum Operation {
         /// The blocks, one after another.
         bytes: Bytes,
     },
+    /// Adds those keys that are not in the filter where the log puts the entry, each once.
+    AddAbsent(Vec<Fingerprint>),
     /// Lets the newest definition answer: its array takes the place of the one before, here and nowhere else.
     Switch,
 }
@@ -84,7 +97,7 @@ impl Operation {
     /// The keys that it adds or takes out.
     pub fn keys(&self) -> &[Fingerprint] {
         match self {
-            Self::Add(keys) | Self::Remove(keys) => keys,
+            Self::Add(keys) | Self::Remove(keys) | Self::AddAbsent(keys) => keys,
             _ => &[],
         }
     }
@@ -102,6 +115,8 @@ mod tag {
     pub(super) const DESCRIBE: u8 = 8;
     pub(super) const ADOPT: u8 = 9;
     pub(super) const LOAD: u8 = 10;
+    pub(super) const ADD_ABSENT: u8 = 11;
+    pub(super) const REDESCRIBE: u8 = 12;
 }
 
 impl Entry {
@@ -110,12 +125,14 @@ impl Entry {
         let (tag, count) = match &self.operation {
             Operation::Add(keys) => (tag::ADD, keys.len()),
             Operation::Remove(keys) => (tag::REMOVE, keys.len()),
+            Operation::AddAbsent(keys) => (tag::ADD_ABSENT, keys.len()),
             Operation::Define(definition) => (tag::DEFINE, definition.len()),
             Operation::Drop => (tag::DROP, 0),
             Operation::Clear => (tag::CLEAR, 0),
             Operation::Barrier => (tag::BARRIER, 0),
             Operation::Switch => (tag::SWITCH, 0),
             Operation::Describe(definition) => (tag::DESCRIBE, definition.len()),
+            Operation::Redescribe { definition, .. } => (tag::REDESCRIBE, definition.len().saturating_add(8)),
             Operation::Adopt { outlines, .. } => {
                 let lengths = outlines.iter().map(|outline| outline.len().saturating_add(4));
                 (tag::ADOPT, lengths.fold(8, usize::saturating_add))
@@ -123,7 +140,9 @@ impl Entry {
             Operation::Load { bytes, .. } => (tag::LOAD, bytes.len().saturating_add(16)),
         };
         let body_bytes = match &self.operation {
-            Operation::Add(_) | Operation::Remove(_) => count.saturating_mul(FINGERPRINT_BYTES),
+            Operation::Add(_) | Operation::Remove(_) | Operation::AddAbsent(_) => {
+                count.saturating_mul(FINGERPRINT_BYTES)
+            }
             _ => count,
         };
         if body_bytes > ENTRY_BYTES_MAX - HEADER_BYTES - SUM_BYTES {
@@ -132,20 +151,24 @@ impl Entry {
             )));
         }
         let mut bytes = Vec::with_capacity(HEADER_BYTES + body_bytes + SUM_BYTES);
-        bytes.extend([VERSION, tag]);
+        bytes.extend([version_of(tag), tag]);
         bytes.extend(self.slot.to_le_bytes());
         bytes.extend((count as u32).to_le_bytes());
         bytes.extend(self.filter.to_le_bytes());
         bytes.extend(self.request.session.to_le_bytes());
         bytes.extend(self.request.sequence.to_le_bytes());
         match &self.operation {
-            Operation::Add(keys) | Operation::Remove(keys) => {
+            Operation::Add(keys) | Operation::Remove(keys) | Operation::AddAbsent(keys) => {
                 let start = bytes.len();
                 bytes.resize(start + body_bytes, 0);
                 let places = bytes[start..].as_chunks_mut::<FINGERPRINT_BYTES>().0;
                 places.iter_mut().zip(keys).for_each(|(place, key)| *place = key.to_bytes());
             }
             Operation::Define(definition) | Operation::Describe(definition) => bytes.extend(definition),
+            Operation::Redescribe { from, definition } => {
+                bytes.extend(from.to_le_bytes());
+                bytes.extend(definition);
+            }
             Operation::Adopt { items, outlines } => {
                 bytes.extend(items.to_le_bytes());
                 for outline in outlines {
@@ -170,6 +193,11 @@ impl Entry {
         bytes.get(8..)?.first_chunk().map(|filter| u64::from_le_bytes(*filter))
     }
 
+    /// Whether an encoded entry is an [`Operation::AddAbsent`], by its head alone.
+    pub(crate) fn is_add_absent(bytes: &[u8]) -> bool {
+        bytes.get(1) == Some(&tag::ADD_ABSENT)
+    }
+
     /// Reads what [`encode`](Self::encode) gave.
     pub fn decode(bytes: &Bytes) -> Result<Self> {
         let corrupt = |why: &str| Err(Error::Corrupt(format!("an entry of {} bytes: {why}", bytes.len())));
@@ -180,7 +208,7 @@ impl Entry {
         if crc32c::crc32c(content).to_le_bytes() != sum {
             return corrupt("its checksum does not match");
         }
-        if content[0] != VERSION {
+        if content[0] != version_of(content[1]) {
             return corrupt("it has another version");
         }
         let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| content[at + i]));
@@ -195,15 +223,20 @@ impl Entry {
         let operation = match content[1] {
             tag::ADD => keys().map(Operation::Add),
             tag::REMOVE => keys().map(Operation::Remove),
+            tag::ADD_ABSENT => keys().map(Operation::AddAbsent),
             tag::DEFINE => (body.len() == count).then(|| Operation::Define(body.clone())),
             tag::DROP => bare(Operation::Drop),
             tag::CLEAR => bare(Operation::Clear),
             tag::BARRIER => bare(Operation::Barrier),
             tag::SWITCH => bare(Operation::Switch),
             tag::DESCRIBE => (body.len() == count).then(|| Operation::Describe(body.clone())),
+            tag::REDESCRIBE if body.len() == count => body.first_chunk().map(|from| Operation::Redescribe {
+                from: u64::from_le_bytes(*from),
+                definition: body.slice(8..),
+            }),
             tag::ADOPT if body.len() == count => decode_adopt(&body),
             tag::LOAD if body.len() == count => decode_load(&body),
-            tag::ADOPT | tag::LOAD => None,
+            tag::ADOPT | tag::LOAD | tag::REDESCRIBE => None,
             _ => return corrupt("it asks for an unknown operation"),
         };
         let Some(operation) = operation else { return corrupt("its length is not what its count says") };
@@ -213,6 +246,14 @@ impl Entry {
             request: Request { session: long(16), sequence: long(24) },
             operation,
         })
+    }
+}
+
+/// The version of entries with a tag.
+fn version_of(tag: u8) -> u8 {
+    match tag {
+        tag::ADD_ABSENT | tag::REDESCRIBE => VERSION_DECIDED,
+        _ => VERSION,
     }
 }
 

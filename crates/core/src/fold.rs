@@ -54,6 +54,9 @@ pub enum Outcome {
     Removed(Vec<bool>),
     /// The filter became full: for each key that it still took, whether it was new; and why it took no more.
     Full(Vec<bool>, String),
+    /// Keys were added where they were absent: for each key, whether it was added, or nothing if the filter was too full to take it;
+    /// and why it was too full.
+    AddedAbsent(Vec<Option<bool>>, Option<String>),
     /// It was done.
     Done,
     /// It changed nothing, on every node alike, for this reason.
@@ -67,8 +70,23 @@ pub enum Outcome {
 pub(crate) enum Work<'a> {
     Add(&'a [Fingerprint]),
     Remove(&'a [Fingerprint]),
+    AddAbsent(&'a [Fingerprint]),
     /// Anything without keys.
     Other(&'a Operation),
+}
+
+impl<'a> Work<'a> {
+    /// The keys that it adds or takes out.
+    pub(crate) fn keys(self) -> &'a [Fingerprint] {
+        match self {
+            Self::Add(keys) | Self::Remove(keys) | Self::AddAbsent(keys) => keys,
+            Self::Other(_) => &[],
+        }
+    }
+
+    fn has_keys(self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
 }
 
 impl<'a> From<&'a Operation> for Work<'a> {
@@ -76,6 +94,7 @@ impl<'a> From<&'a Operation> for Work<'a> {
         match operation {
             Operation::Add(keys) => Self::Add(keys),
             Operation::Remove(keys) => Self::Remove(keys),
+            Operation::AddAbsent(keys) => Self::AddAbsent(keys),
             other => Self::Other(other),
         }
     }
@@ -184,9 +203,13 @@ impl State {
                 own = self.own(keys);
                 Work::Remove(&own)
             }
+            (Operation::AddAbsent(keys), SPREAD) => {
+                own = self.own(keys);
+                Work::AddAbsent(&own)
+            }
             (operation, _) => operation.into(),
         };
-        let nothing = entry.slot == SPREAD && matches!(work, Work::Add([]) | Work::Remove([]));
+        let nothing = entry.slot == SPREAD && work.has_keys() && work.keys().is_empty();
         if nothing || (entry.slot != SPREAD && entry.slot != self.slot) {
             return Ok(self.passed(position));
         }
@@ -205,7 +228,7 @@ impl State {
         if position <= self.applied {
             return Ok(Outcome::Passed);
         }
-        let is_lost = matches!(work, Work::Add(_) | Work::Remove(_)) && !self.filters.contains_key(&filter);
+        let is_lost = work.has_keys() && !self.filters.contains_key(&filter);
         let outcome = match self.sessions.known(request) {
             // It changed nothing, so it is not remembered: the same request may go to the filter that took the place of this one.
             Known::New if is_lost => {
@@ -252,13 +275,19 @@ impl State {
             return self.define(filter, bytes);
         }
         if let Work::Other(Operation::Describe(bytes)) = work {
-            return Ok(self.describe(filter, bytes));
+            return Ok(self.describe(filter, bytes, None));
+        }
+        if let Work::Other(Operation::Redescribe { from, definition }) = work {
+            return Ok(self.describe(filter, definition, Some(*from)));
         }
         if !self.filters.contains_key(&filter) {
             return Ok(match work {
                 Work::Other(Operation::Barrier | Operation::Drop | Operation::Switch) => Outcome::Done,
                 _ => Outcome::Refused(format!("there is no filter {filter:x}")),
             });
+        }
+        if let Work::AddAbsent(keys) = work {
+            return self.add_absent(filter, keys, archived);
         }
         let replaced = self.replaced_by(filter);
         if let Some(old) = replaced {
@@ -275,6 +304,37 @@ impl State {
         Ok(outcome)
     }
 
+    /// Adds those of these keys that the filter does not hold here in the log, each once.
+    ///
+    /// The decision has to be the same for every host, replay and rebuild, or one would hold a key that another calls absent. Arrays do
+    /// not give that: one that was built again from the archive has other stuck counters than one that was filled entry by entry. So
+    /// a filter that keeps its keys decides by their exact count, as removals do, and one that does not decides by its arrays,
+    /// which only the log changes.
+    fn add_absent(&mut self, filter: u64, keys: &[Fingerprint], archived: &Archived) -> Result<Outcome> {
+        let Some(shard) = self.filters.get(&filter) else { return Ok(Outcome::Passed) };
+        if let Some(why) = shard.adds_no_absent_keys() {
+            return Ok(Outcome::Refused(why));
+        }
+        let is_absent = shard.lacks(filter, keys, archived)?;
+        let absent: Vec<Fingerprint> =
+            keys.iter().zip(&is_absent).filter(|(_, absent)| **absent).map(|(key, _)| *key).collect();
+        let (taken, full) = match self.perform(filter, Work::Add(&absent), archived)? {
+            Outcome::Added(_) => (absent.len(), None),
+            Outcome::Full(taken, why) => (taken.len(), Some(why)),
+            other => return Ok(other),
+        };
+        let mut left = taken;
+        let added = is_absent.into_iter().map(|is_absent| match (is_absent, left) {
+            (false, _) => Some(false),
+            (true, 0) => None,
+            (true, _) => {
+                left -= 1;
+                Some(true)
+            }
+        });
+        Ok(Outcome::AddedAbsent(added.collect(), full))
+    }
+
     /// Does the work in the filter itself.
     fn perform_alone(&mut self, filter: u64, work: Work<'_>, archived: &Archived) -> Result<Outcome> {
         let Some(shard) = self.filters.get_mut(&filter) else { return Ok(Outcome::Passed) };
@@ -282,6 +342,7 @@ impl State {
             Work::Add(keys) if shard.definition.is_filling() => self.fill(filter, keys, archived),
             Work::Add(keys) => shard.add(keys, &self.means),
             Work::Remove(keys) => shard.remove(filter, keys, archived),
+            Work::AddAbsent(keys) => self.add_absent(filter, keys, archived),
             Work::Other(Operation::Clear) => {
                 shard.clear(self.checkpoint + 1, &self.means)?;
                 Ok(Outcome::Done)
@@ -347,8 +408,9 @@ impl State {
         self.filters.insert(filter, shard);
     }
 
-    /// Changes what a filter is called, and whatever else does not touch its arrays.
-    fn describe(&mut self, filter: u64, bytes: &[u8]) -> Outcome {
+    /// Changes what a filter is called, and whatever else does not touch its arrays. A change that was made from another description
+    /// than the filter has here in the log is refused: of two that were made at the same time, the first takes effect.
+    fn describe(&mut self, filter: u64, bytes: &[u8], from: Option<u64>) -> Outcome {
         let like = match Definition::decode(bytes) {
             Ok(definition) => definition,
             Err(error) => return Outcome::Refused(error.to_string()),
@@ -357,6 +419,14 @@ impl State {
             return Outcome::Refused(format!("there is no filter {filter:x}"));
         };
         let next = now.described(&like);
+        if from.is_some_and(|from| from != now.description()) {
+            return Outcome::Refused(format!("the filter {} was changed at the same time", now.name));
+        }
+        let replaced = next.replaces.filter(|_| from.is_some() && next.replaces != now.replaces);
+        if replaced.is_some_and(|replaced| self.is_named_otherwise(replaced, &next.name)) {
+            let why = format!("the filter {} got another name at the same time", next.name);
+            return Outcome::Refused(why);
+        }
         let is_filled = now.is_filling() && !next.is_filling();
         let failed = self.filters.get(&filter).and_then(|shard| shard.followed.failed());
         if let Some(why) = failed.filter(|_| is_filled) {
@@ -377,6 +447,14 @@ impl State {
             }
         }
         Outcome::Done
+    }
+
+    /// Whether a filter has its home here and another name.
+    fn is_named_otherwise(&self, filter: u64, name: &str) -> bool {
+        let definition = self.filters.get(&filter).map(|shard| &shard.definition);
+        definition.is_some_and(|definition| {
+            definition.home(self.slots) == self.slot && self.names.get(name) != Some(&filter)
+        })
     }
 
     /// Frees a name, if it is this filter's.

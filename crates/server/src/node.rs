@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use umbel_core::clock::SystemClock;
 use umbel_core::engine::{Engine, Handle, Token};
 use umbel_core::registry::{EmbeddedRegistry, Registry};
@@ -37,8 +37,6 @@ pub const BLOOM_VERSION: i64 = 80_200;
 
 /// How often other nodes are asked what changed a filter that somebody follows.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Locks that adds of what is not there yet share by filter.
-const UNIQUE_LOCKS: usize = 64;
 
 /// What strangers are told.
 const PROTECTED: &str = "-DENIED Umbel runs in protected mode: no password is set for the default user, so only connections from this \
@@ -97,8 +95,6 @@ pub struct Node {
     failure: OnceLock<String>,
     /// Threads for what takes long.
     pub(crate) work: Work,
-    /// One for each of some filters: who looks and then adds does so alone.
-    unique: Vec<Mutex<()>>,
 }
 
 /// What filters are made of if nobody says.
@@ -212,7 +208,6 @@ impl Node {
             facts: OnceLock::new(),
             failure: OnceLock::new(),
             work,
-            unique: (0..UNIQUE_LOCKS).map(|_| Mutex::default()).collect(),
         })
     }
 
@@ -333,11 +328,6 @@ impl Node {
     pub fn keeps_out(&self, address: SocketAddr) -> Option<&'static str> {
         let protects = self.config.load().protected_mode && !self.config.load().allow_public_without_password;
         (protects && !address.ip().to_canonical().is_loopback() && self.acl.is_open()).then_some(PROTECTED)
-    }
-
-    /// Who looks whether something is there and then adds it takes this turn, so that nobody does the same meanwhile.
-    pub fn unique(&self, filter: u64) -> &Mutex<()> {
-        &self.unique[(filter % UNIQUE_LOCKS as u64) as usize]
     }
 }
 

@@ -409,7 +409,11 @@ impl Shared {
     fn with_one_effect(&self, entry: Entry) -> Entry {
         let is_late_harm = matches!(
             entry.operation,
-            Operation::Clear | Operation::Define(_) | Operation::Describe(_) | Operation::Adopt { .. }
+            Operation::Clear
+                | Operation::Define(_)
+                | Operation::Describe(_)
+                | Operation::Redescribe { .. }
+                | Operation::Adopt { .. }
         );
         if entry.request.session != 0 || !is_late_harm {
             return entry;

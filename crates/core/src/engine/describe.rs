@@ -14,40 +14,98 @@ use crate::definition::{Definition, Growth};
 use crate::entry::{Entry, Operation, Request};
 use crate::{Error, Result};
 
+/// How often a change is made again because another node changed the same filter at the same time.
+const TRIES: usize = 16;
+
 impl Engine {
     /// Gives a filter another name. If there is a filter of that name, this one takes its place (`replace`), or is refused. At no
     /// time is the name nobody's: whoever had it is dropped when the log says who has it now.
     pub async fn rename(&self, filter: &Arc<Handle>, name: &str, replace: bool) -> Result<()> {
+        let from = filter.definition().name.clone();
+        self.rename_from(filter, &from, name, replace).await
+    }
+
+    /// The same for a filter that was found by the name `from`. If it has another name by now, nothing is done: of two renamings of
+    /// one name, wherever they were asked for, the first in the log takes effect.
+    pub async fn rename_from(
+        &self,
+        filter: &Arc<Handle>,
+        from: &str,
+        name: &str,
+        replace: bool,
+    ) -> Result<()> {
         let shared = &self.shared;
         let _naming = shared.naming.lock().await;
-        let next = Definition { name: name.to_owned(), ..shared.existing(filter)? };
-        shared.rename(filter, &next, replace).await
+        let mut tries = 0;
+        loop {
+            let now = shared.existing(filter)?;
+            if now.name != from {
+                let why = format!("the filter {from} got another name, {}", now.name);
+                return Err(Error::Invalid(why));
+            }
+            let next = Definition { name: name.to_owned(), ..now.clone() };
+            let renamed = shared.rename(filter, &now, &next, replace).await;
+            tries += 1;
+            let is_renamed = filter.definition().name != from;
+            if renamed.is_ok() || is_renamed || tries >= TRIES || !shared.is_changed(filter, &now) {
+                return renamed;
+            }
+        }
     }
 
     /// Says when a filter is gone, in milliseconds since 1970, or that it stays.
     pub async fn expire(&self, filter: &Arc<Handle>, at: Option<u64>) -> Result<()> {
+        self.expire_if(filter, at, |_| true).await.map(drop)
+    }
+
+    /// The same if what the filter has allows it, where the log puts the request; says whether it did.
+    pub async fn expire_if(
+        &self,
+        filter: &Arc<Handle>,
+        at: Option<u64>,
+        allows: impl Fn(Option<u64>) -> bool,
+    ) -> Result<bool> {
         let expires = at.filter(|at| *at != u64::MAX);
-        self.shared.redescribe(filter, |now| Definition { expires, ..now }).await
+        let change = |now: Definition| allows(now.expires).then_some(Definition { expires, ..now });
+        let _naming = self.shared.naming.lock().await;
+        self.shared.redescribe(filter, change).await
     }
 
     /// Remembers something of a filter, at most 256 bytes, in place of what was remembered before.
     pub async fn label(&self, filter: &Arc<Handle>, labels: Bytes) -> Result<()> {
-        self.shared.redescribe(filter, |now| Definition { labels: labels.clone(), ..now }).await
+        let _naming = self.shared.naming.lock().await;
+        let change = |now| Some(Definition { labels: labels.clone(), ..now });
+        self.shared.redescribe(filter, change).await.map(drop)
     }
 
     /// Says how full a filter is when it begins to grow, in percent, or that it does so as others do.
     pub async fn set_grow_at(&self, filter: &Arc<Handle>, percent: Option<u8>) -> Result<()> {
-        self.shared.redescribe(filter, |now| Definition { grow_at: percent, ..now }).await
+        let _naming = self.shared.naming.lock().await;
+        self.shared.redescribe(filter, |now| Some(Definition { grow_at: percent, ..now })).await.map(drop)
     }
 
     /// Says what happens when a filter fills up.
     pub async fn set_growth(&self, filter: &Arc<Handle>, growth: Growth) -> Result<()> {
         let shared = &self.shared;
         let _naming = shared.naming.lock().await;
-        let next = Definition { growth, ..shared.existing(filter)? };
-        shared.describe(filter, &next).await?;
+        shared.redescribe(filter, |now| Some(Definition { growth, ..now })).await?;
         // Each shard refuses for itself when it is full; after a crash, all follow the home.
-        shared.everywhere(filter.id(), &next, &Operation::Describe(next.encode()?)).await
+        let next = shared.existing(filter)?;
+        let (home, operation) = (next.home(shared.settings.slots), Operation::Describe(next.encode()?));
+        let others = filter.slots().filter(|slot| *slot != home).map(|slot| {
+            let request = Request::default();
+            let entry = Entry { filter: filter.id(), slot, request, operation: operation.clone() };
+            (shared.lane(slot).partition, entry)
+        });
+        let others: Vec<_> = others.collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let told = shared.submit(others).await;
+        if told.is_err() {
+            shared.work.is_unfinished();
+        }
+        told.map(drop)
     }
 }
 
@@ -59,17 +117,39 @@ impl Shared {
         if exists { Ok((*filter.definition()).clone()) } else { Err(gone(filter)) }
     }
 
+    /// Changes the description that a filter has where the log puts the change; false if the change is not wanted for it. The caller
+    /// has the naming.
     async fn redescribe(
         &self,
         filter: &Arc<Handle>,
-        change: impl Fn(Definition) -> Definition,
-    ) -> Result<()> {
-        let _naming = self.naming.lock().await;
-        self.describe(filter, &change(self.existing(filter)?)).await
+        change: impl Fn(Definition) -> Option<Definition>,
+    ) -> Result<bool> {
+        let mut tries = 0;
+        loop {
+            let now = self.existing(filter)?;
+            let Some(next) = change(now.clone()) else { return Ok(false) };
+            let described = self.describe(filter, &now, &next).await;
+            tries += 1;
+            if described.is_ok() || tries >= TRIES || !self.is_changed(filter, &now) {
+                return described.map(|()| true);
+            }
+        }
     }
 
-    /// Gives a filter a name and the rest of its description at one place in the log. Whoever calls it has the naming.
-    pub(super) async fn rename(&self, filter: &Arc<Handle>, next: &Definition, replace: bool) -> Result<()> {
+    /// Whether another node changed a description since it was read. What was refused for that is tried again.
+    fn is_changed(&self, filter: &Arc<Handle>, since: &Definition) -> bool {
+        self.existing(filter).is_ok_and(|now| now.description() != since.description())
+    }
+
+    /// Gives a filter a name and the rest of its description at one place in the log, if its description is still `now` there. The
+    /// caller has the naming.
+    pub(super) async fn rename(
+        &self,
+        filter: &Arc<Handle>,
+        now: &Definition,
+        next: &Definition,
+        replace: bool,
+    ) -> Result<()> {
         next.check()?;
         let holder = self.directory.named(&next.name).filter(|holder| holder.id() != filter.id());
         if let Some(holder) = holder.as_ref().filter(|_| !replace) {
@@ -80,7 +160,7 @@ impl Shared {
             self.drop_replaced(&next).await?;
             next.replaces = Some(holder.id());
         }
-        self.describe(filter, &next).await?;
+        self.describe(filter, now, &next).await?;
         // The old name may be taken by another filter in another partition, and must not come back then; nor may the one that is
         // replaced go before it is known that it is.
         let home = next.home(self.settings.slots);
@@ -117,9 +197,9 @@ impl Shared {
         }
     }
 
-    async fn describe(&self, filter: &Arc<Handle>, next: &Definition) -> Result<()> {
+    async fn describe(&self, filter: &Arc<Handle>, now: &Definition, next: &Definition) -> Result<()> {
         let slot = next.home(self.settings.slots);
-        let operation = Operation::Describe(next.encode()?);
+        let operation = Operation::Redescribe { from: now.description(), definition: next.encode()? };
         let entry = Entry { filter: filter.id(), slot, request: Request::default(), operation };
         for applied in self.submit(vec![(self.lane(slot).partition, entry)]).await? {
             if let Some(why) = applied.refused {

@@ -189,11 +189,13 @@ fn changes_followers(record: &Record, filter: u64) -> Result<bool> {
     Ok(match Entry::decode(&record.entry)?.operation {
         Operation::Add(_)
         | Operation::Remove(_)
+        | Operation::AddAbsent(_)
         | Operation::Clear
         | Operation::Adopt { .. }
         | Operation::Load { .. } => true,
         Operation::Define(_)
         | Operation::Describe(_)
+        | Operation::Redescribe { .. }
         | Operation::Drop
         | Operation::Barrier
         | Operation::Switch => false,
@@ -203,11 +205,13 @@ fn changes_followers(record: &Record, filter: u64) -> Result<bool> {
 /// An entry with what it had an effect on; none if that is nothing.
 fn effective(filter: &Handle, lane: &Lane, record: Record) -> Result<Option<Record>> {
     let effect = lane.effect(record.position);
-    if let Ok(Effect::Whole) = effect {
+    // What readers elsewhere cannot decide is told as it was decided here.
+    if matches!(effect, Ok(Effect::Whole)) && !Entry::is_add_absent(&record.entry) {
         return Ok(Some(record));
     }
     let entry = Entry::decode(&record.entry)?;
     let keys = match effect {
+        Ok(Effect::Whole) => entry.operation.keys().to_vec(),
         Ok(Effect::Keys(keys)) => keys,
         Ok(_) => return Ok(Some(record)),
         Err(error) => {
@@ -223,7 +227,7 @@ fn effective(filter: &Handle, lane: &Lane, record: Record) -> Result<Option<Reco
     };
     let operation = match entry.operation {
         _ if keys.is_empty() => return Ok(None),
-        Operation::Add(_) => Operation::Add(keys),
+        Operation::Add(_) | Operation::AddAbsent(_) => Operation::Add(keys),
         Operation::Remove(_) => Operation::Remove(keys),
         _ => return Ok(None),
     };

@@ -329,6 +329,7 @@ impl Lane {
                 | Operation::Clear
                 | Operation::Barrier
                 | Operation::Describe(_)
+                | Operation::Redescribe { .. }
                 | Operation::Adopt { .. },
             ) = part.work
             {
@@ -345,7 +346,7 @@ impl Lane {
                 shared.load_into(slot, related).await?;
             }
             match part.work {
-                Work::Add(keys) | Work::Remove(keys) => {
+                Work::Add(keys) | Work::Remove(keys) | Work::AddAbsent(keys) => {
                     for asked in slot.state.asks_archive_of(filter, part.work) {
                         shared.ask_archive(slot, asked, keys, archived).await?;
                     }
@@ -401,6 +402,7 @@ impl Lane {
             // A request that comes again gets its answer again, and changes nothing that could be counted.
             let repeated = slot.state.is_repeated(request);
             let before: Vec<_> = slot.state.followers(filter).map(|id| (id, slot.counts(id).items)).collect();
+            let items = slot.counts(filter).items;
             let outcome = slot.state.apply_work(position, filter, request, part.work, archived)?;
             let told = if repeated { &Outcome::Passed } else { &outcome };
             effect.take(split, &part, fresh.then_some(told));
@@ -409,7 +411,11 @@ impl Lane {
             }
             if fresh && !repeated {
                 shared.folded(slot, &split.entry, &outcome)?;
-                new_keys += outcome.new_keys();
+                new_keys += match part.work {
+                    // What was absent may have been new to the array or not.
+                    Work::AddAbsent(_) => slot.counts(filter).items.saturating_sub(items),
+                    _ => outcome.new_keys(),
+                };
                 for (follower, before) in before {
                     let more = slot.counts(follower).items.saturating_sub(before);
                     *followed.entry(follower).or_default() += more;
@@ -504,7 +510,7 @@ pub(super) fn not_all_moved(error: Error) -> Error {
 
 /// Asks for the lines of a part's keys, so that they are there when it is their turn. A filter in one slot does it by itself.
 fn prefetch(shard: &Shard, part: &Part<'_>) {
-    let (Work::Add(keys) | Work::Remove(keys)) = part.work else { return };
+    let keys = part.work.keys();
     if let Some(newest) = shard.projection().and_then(|projection| projection.filters().next_back()) {
         keys.iter().for_each(|key| newest.prefetch(*key));
     }

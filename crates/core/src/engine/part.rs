@@ -46,6 +46,7 @@ impl Split {
         let (keys, again): (_, fn(_) -> _) = match operation {
             Operation::Add(keys) => (keys, Operation::Add),
             Operation::Remove(keys) => (keys, Operation::Remove),
+            Operation::AddAbsent(keys) => (keys, Operation::AddAbsent),
             other if slot != SPREAD => {
                 return Self { entry: whole(other), parts: vec![(slot, 0..0)], places: None };
             }
@@ -79,6 +80,7 @@ impl Split {
             let work = match &self.entry.operation {
                 Operation::Add(all) => Work::Add(&all[keys.clone()]),
                 Operation::Remove(all) => Work::Remove(&all[keys.clone()]),
+                Operation::AddAbsent(all) => Work::AddAbsent(&all[keys.clone()]),
                 other => Work::Other(other),
             };
             Part { slot: *slot, work, keys: keys.clone() }
@@ -87,7 +89,10 @@ impl Split {
 
     /// Whether it changes what filters there are.
     pub(super) fn is_change(&self) -> bool {
-        !matches!(self.entry.operation, Operation::Add(_) | Operation::Remove(_))
+        !matches!(
+            self.entry.operation,
+            Operation::Add(_) | Operation::Remove(_) | Operation::AddAbsent(_)
+        )
     }
 
     /// Whether it is for several slots.
@@ -102,10 +107,7 @@ impl Split {
 
     /// How many keys there are for all slots.
     pub(super) fn keys(&self) -> usize {
-        match &self.entry.operation {
-            Operation::Add(keys) | Operation::Remove(keys) => keys.len(),
-            _ => 0,
-        }
+        self.entry.operation.keys().len()
     }
 }
 
@@ -188,6 +190,12 @@ impl Applied {
                 self.full = Some(why);
                 answers
             }
+            Outcome::AddedAbsent(answers, why) => {
+                if why.is_some() {
+                    self.full = why;
+                }
+                return self.put_all(split, part, answers);
+            }
             Outcome::Refused(why) => {
                 self.refused = Some(why);
                 return;
@@ -195,6 +203,14 @@ impl Applied {
             Outcome::Done | Outcome::Passed => return,
         };
         self.put(split, part, &answers);
+    }
+
+    /// Takes in answers for all keys of a part, of which some were not taken.
+    fn put_all(&mut self, split: &Split, part: &Part<'_>, answers: Vec<Option<bool>>) {
+        for (at, answer) in part.keys.clone().zip(answers) {
+            let place = split.places.as_ref().map_or(at, |places| places[at] as usize);
+            self.answers[place] = answer;
+        }
     }
 
     /// Takes in answers for the first keys of a part.

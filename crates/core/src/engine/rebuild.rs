@@ -198,7 +198,8 @@ impl Shared {
         // If its home alone were synced, a power cut could leave it with the name and without some of its keys.
         self.sync_all().await?;
         let Definition { name, expires, labels, .. } = now;
-        self.rename(rebuild, &Definition { name, expires, labels, ..filled }, true).await
+        let next = Definition { name, expires, labels, ..filled.clone() };
+        self.rename(rebuild, &filled, &next, true).await
     }
 
     /// What is in the log of any partition survives a power cut from here on.

@@ -212,6 +212,45 @@ impl Engine {
         }
     }
 
+    /// Adds keys that are not in a filter with removals, each once: where the log puts the request, every node decides alike. The
+    /// answers say for each key whether it was added. A key that a lookup takes for present is not added.
+    pub async fn add_absent(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Result<Written> {
+        let there = self.contains(filter, keys, None).await?;
+        if there.contains(&Answer::Unknown) {
+            let name = &filter.definition().name;
+            return Err(Error::Retry(format!("it is not known which keys the filter {name} holds")));
+        }
+        // The lookup costs less than an entry whose keys are looked for in the archive. Only the entry decides that a key is absent.
+        let absent: Vec<Fingerprint> =
+            keys.iter().zip(&there).filter(|(_, there)| **there == Answer::Absent).map(|(key, _)| *key).collect();
+        let mut written = self.add_absent_as(filter, &absent, Request::default()).await?;
+        let mut added = std::mem::take(&mut written.answers).into_iter();
+        let answer = |there: &Answer| match there {
+            Answer::Absent => added.next().flatten(),
+            _ => Some(false),
+        };
+        written.answers = there.iter().map(answer).collect();
+        Ok(written)
+    }
+
+    /// Adds keys that are not in a filter with removals, for a session. Every key is decided where the log puts the request.
+    pub async fn add_absent_as(
+        &self,
+        filter: &Arc<Handle>,
+        keys: &[Fingerprint],
+        request: Request,
+    ) -> Result<Written> {
+        check_has_array(&filter.definition())?;
+        let written = match self.shared.make_room(filter, keys.len() as u64).await {
+            Ok(()) => self.shared.write(filter, keys, request, Operation::AddAbsent).await,
+            Err(error) => Err(error),
+        };
+        match self.successor_after(filter, &written).await? {
+            Some(next) => Box::pin(self.add_absent_as(&next, keys, request)).await,
+            None => written,
+        }
+    }
+
     /// Takes keys out, each once. Of a filter that keeps its keys, only what was added is taken out.
     pub async fn remove(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Result<Written> {
         self.remove_as(filter, keys, Request::default()).await

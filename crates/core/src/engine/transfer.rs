@@ -124,8 +124,9 @@ impl Shared {
             // If its home alone were synced, a power cut could leave it with its name and without some of its shards.
             self.sync_all().await?;
             let _naming = self.naming.lock().await;
-            let next = Definition { name, expires, ..(*filter.definition()).clone() };
-            self.rename(&filter, &next, replace).await?;
+            let now = filter.definition();
+            let next = Definition { name, expires, ..(*now).clone() };
+            self.rename(&filter, &now, &next, replace).await?;
             // A shard that is cleared gets empty arrays, unless it thinks that they are still to come.
             let next = filter.definition();
             self.everywhere(filter.id(), &next, &Operation::Describe(next.encode()?)).await

@@ -229,7 +229,7 @@ impl State {
     pub(crate) fn asks_archive_of(&self, filter: u64, work: Work<'_>) -> Vec<u64> {
         let asks = match work {
             Work::Add(_) => self.filters.get(&filter).is_some_and(|shard| shard.definition.is_filling()),
-            Work::Remove(_) => true,
+            Work::Remove(_) | Work::AddAbsent(_) => true,
             Work::Other(_) => return Vec::new(),
         };
         let counts = |filter: &u64| {
@@ -263,10 +263,7 @@ impl State {
         archived: &Archived,
     ) -> Result<Outcome> {
         let followers: Vec<u64> = self.followers(filter).collect();
-        let keys = match work {
-            Work::Add(keys) | Work::Remove(keys) => keys,
-            Work::Other(_) => &[],
-        };
+        let keys = work.keys();
         for follower in &followers {
             let Some(shard) = self.filters.get(follower) else { continue };
             if !keys.is_empty() {

@@ -10,6 +10,9 @@ use crate::fields::Fields;
 use crate::limits::{SESSION_ANSWER_BYTES_MAX, SESSIONS_MAX};
 use crate::{Position, Result};
 
+/// In place of an answer: the filter was too full to take the key.
+const NOT_TAKEN: u8 = 2; // persisted
+
 /// The last answer of each session, for as many as there is room; who was silent longest is forgotten first, in the order of the
 /// log and therefore by all nodes alike.
 #[derive(Debug, Default)]
@@ -76,18 +79,23 @@ impl Sessions {
             bytes.extend(session.to_le_bytes());
             bytes.extend(last.sequence.to_le_bytes());
             bytes.extend(last.position.to_bytes());
-            let (tag, answers, why): (u8, &[bool], &str) = match &last.outcome {
-                Outcome::Added(answers) => (1, answers, ""), // persisted, as all tags here
-                Outcome::Removed(answers) => (2, answers, ""),
-                Outcome::Full(answers, why) => (3, answers, why),
-                Outcome::Done => (4, &[], ""),
-                Outcome::Refused(why) => (5, &[], why),
-                Outcome::Passed => (6, &[], ""),
+            let known = |answers: &[bool]| answers.iter().map(|answer| u8::from(*answer)).collect();
+            let (tag, answers, why): (u8, Vec<u8>, &str) = match &last.outcome {
+                Outcome::Added(answers) => (1, known(answers), ""), // persisted, as all tags here
+                Outcome::Removed(answers) => (2, known(answers), ""),
+                Outcome::Full(answers, why) => (3, known(answers), why),
+                Outcome::Done => (4, Vec::new(), ""),
+                Outcome::Refused(why) => (5, Vec::new(), why),
+                Outcome::Passed => (6, Vec::new(), ""),
+                Outcome::AddedAbsent(answers, why) => {
+                    let answers = answers.iter().map(|answer| answer.map_or(NOT_TAKEN, u8::from));
+                    (7, answers.collect(), why.as_deref().unwrap_or_default())
+                }
             };
             bytes.push(tag);
             bytes.extend((answers.len() as u32).to_le_bytes());
             bytes.extend((why.len() as u32).to_le_bytes());
-            bytes.extend(answers.iter().map(|answer| u8::from(*answer)));
+            bytes.extend(answers);
             bytes.extend(why.as_bytes());
         }
         bytes
@@ -101,15 +109,20 @@ impl Sessions {
             let request = Request { session: fields.u64()?, sequence: fields.u64()? };
             let position = Position::from_bytes(fields.take()?);
             let (tag, answers, why) = (fields.u8()?, fields.u32()? as usize, fields.u32()? as usize);
-            let answers: Vec<bool> = fields.bytes(answers)?.iter().map(|answer| *answer == 1).collect();
+            let stored = fields.bytes(answers)?;
+            let known = || stored.iter().map(|answer| *answer == 1).collect();
             let why = String::from_utf8_lossy(fields.bytes(why)?).into_owned();
             let outcome = match tag {
-                1 => Outcome::Added(answers),
-                2 => Outcome::Removed(answers),
-                3 => Outcome::Full(answers, why),
+                1 => Outcome::Added(known()),
+                2 => Outcome::Removed(known()),
+                3 => Outcome::Full(known(), why),
                 4 => Outcome::Done,
                 5 => Outcome::Refused(why),
                 6 => Outcome::Passed,
+                7 => {
+                    let taken = |answer: &u8| (*answer != NOT_TAKEN).then_some(*answer == 1);
+                    Outcome::AddedAbsent(stored.iter().map(taken).collect(), (!why.is_empty()).then_some(why))
+                }
                 _ => return Err(fields.corrupt("an unknown answer")),
             };
             sessions.remember(request, &outcome, position);
@@ -131,6 +144,7 @@ fn bytes_of(outcome: &Outcome) -> usize {
     match outcome {
         Outcome::Added(answers) | Outcome::Removed(answers) => answers.len(),
         Outcome::Full(answers, why) => answers.len() + why.len(),
+        Outcome::AddedAbsent(answers, why) => answers.len() + why.as_ref().map_or(0, String::len),
         Outcome::Refused(why) => why.len(),
         Outcome::Done | Outcome::Passed => 1,
     }

@@ -144,6 +144,27 @@ impl Shard {
         }
     }
 
+    /// For each key, whether it is not here and was not named before.
+    pub(super) fn lacks(
+        &self,
+        filter: u64,
+        keys: &[Fingerprint],
+        archived: &Archived,
+    ) -> Result<Vec<bool>> {
+        self.resident()?;
+        let mut named = HashSet::with_capacity(keys.len());
+        keys.iter().map(|key| Ok(self.held(filter, *key, archived)? <= 0 && named.insert(*key))).collect()
+    }
+
+    /// Why it does not add keys only where they are absent, if it does not.
+    pub(super) fn adds_no_absent_keys(&self) -> Option<String> {
+        let name = &self.definition.name;
+        if self.definition.spec.kind == Kind::Bloom {
+            return Some(format!("the filter {name} counts no keys: a plain add adds a key once"));
+        }
+        self.definition.is_filling().then(|| format!("the filter {name} is being filled from its source"))
+    }
+
     pub(super) fn resident(&self) -> Result<&Arc<Projection>> {
         self.projection.as_ref().ok_or_else(|| {
             Error::Retry(format!("the filter {} is on disk and has to be loaded first", self.definition.name))

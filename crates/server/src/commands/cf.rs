@@ -1,15 +1,14 @@
 //! `CF.*`: filters from which items can be taken out again. RedisBloom's are cuckoo filters, ours count.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use umbel_core::definition::Growth;
-use umbel_core::engine::{Answer, Handle, NewFilter};
+use umbel_core::engine::{Handle, NewFilter};
 use umbel_filter::{Fingerprint, Spec};
 
 use super::arguments::{Words, integer, is};
-use super::{Outcome, Refusal, bf, cannot_tell, check_kind, filter_of};
+use super::{Outcome, Refusal, bf, check_kind, filter_of};
 use crate::names::name_of;
 use crate::resp::Command;
 use crate::session::Session;
@@ -202,19 +201,7 @@ async fn add_items(
         let written = engine.add(filter, &keys).await?;
         return Ok(written.answers.into_iter().map(|answer| answer.map(|_| true)).collect());
     }
-    let _turn = session.node.unique(filter.id()).lock().await;
-    let there = engine.contains(filter, &keys, None).await?;
-    if there.contains(&Answer::Unknown) {
-        return Err(cannot_tell(command.get(1)));
-    }
-    let mut seen = HashSet::new();
-    let is_fresh: Vec<bool> =
-        keys.iter().zip(&there).map(|(key, there)| *there == Answer::Absent && seen.insert(*key)).collect();
-    let fresh: Vec<Fingerprint> =
-        keys.iter().zip(&is_fresh).filter(|(_, fresh)| **fresh).map(|(key, _)| *key).collect();
-    let mut answers = engine.add(filter, &fresh).await?.answers.into_iter();
-    let answer = |fresh: bool| if fresh { answers.next().flatten().map(|_| true) } else { Some(false) };
-    Ok(is_fresh.into_iter().map(answer).collect())
+    Ok(engine.add_absent(filter, &keys).await?.answers)
 }
 
 /// `CF.EXISTS key item`, `CF.MEXISTS key item...`, where they stand alone.

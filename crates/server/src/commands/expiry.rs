@@ -1,5 +1,6 @@
 //! What filters are called, and until when they are there.
 
+use umbel_core::Error;
 use umbel_core::engine::Handle;
 
 use super::arguments::{integer, is};
@@ -25,7 +26,12 @@ pub(super) async fn rename(id: Id, session: &mut Session, command: Command<'_>) 
         return Ok(());
     }
     if from != to {
-        engine.rename(&filter, &name_of(to), !unless_taken).await?;
+        match engine.rename_from(&filter, &name_of(from), &name_of(to), !unless_taken).await {
+            Ok(()) => {}
+            // Another renaming or creation came before this one in the log.
+            Err(Error::Invalid(why)) => return lost_name(session, from, to, unless_taken, why).await,
+            Err(error) => return Err(error.into()),
+        }
     }
     if unless_taken {
         session.reply.integer(1);
@@ -33,6 +39,18 @@ pub(super) async fn rename(id: Id, session: &mut Session, command: Command<'_>) 
         session.reply.ok();
     }
     Ok(())
+}
+
+/// Answers a renaming that was refused because of what another client did at the same time.
+async fn lost_name(session: &mut Session, from: &[u8], to: &[u8], unless_taken: bool, why: String) -> Outcome {
+    if session.node.filter(&name_of(from)).await?.is_none() {
+        return Err("ERR no such key".into());
+    }
+    if unless_taken && session.node.filter(&name_of(to)).await?.is_some() {
+        session.reply.integer(0);
+        return Ok(());
+    }
+    Err(Error::Invalid(why).into())
 }
 
 /// Which of the times that a filter has and is given lets it be changed.
@@ -66,9 +84,8 @@ pub(super) async fn expire(id: Id, session: &mut Session, command: Command<'_>) 
         session.reply.integer(0);
         return Ok(());
     };
-    let has = filter.definition().expires;
     let at_unsigned = u64::try_from(at).unwrap_or(0);
-    let changes = match only {
+    let allows = |has: Option<u64>| match only {
         Only::Always => true,
         Only::IfNone => has.is_none(),
         Only::IfAny => has.is_some(),
@@ -76,11 +93,15 @@ pub(super) async fn expire(id: Id, session: &mut Session, command: Command<'_>) 
         Only::IfLater => has.is_some_and(|has| at_unsigned > has),
         Only::IfSooner => has.is_none_or(|has| at_unsigned < has),
     };
-    if changes && at <= now {
-        engine.drop_filter(&filter).await?;
-    } else if changes {
-        engine.expire(&filter, Some(at_unsigned)).await?;
-    }
+    let changes = if at > now {
+        engine.expire_if(&filter, Some(at_unsigned), allows).await?
+    } else {
+        let changes = allows(filter.definition().expires);
+        if changes {
+            engine.drop_filter(&filter).await?;
+        }
+        changes
+    };
     session.reply.integer(changes.into());
     Ok(())
 }

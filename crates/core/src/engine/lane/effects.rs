@@ -38,16 +38,18 @@ impl Effect {
             *self = Self::Unknown;
             return;
         };
-        let (Work::Add(keys) | Work::Remove(keys)) = part.work else {
+        if let Work::Other(_) = part.work {
             if matches!(outcome, Outcome::Done) {
                 *self = Self::Whole;
             }
             return;
-        };
+        }
+        let keys = part.work.keys();
         let has_effect = |at: usize| match outcome {
             Outcome::Added(_) | Outcome::Done => true,
             Outcome::Full(taken, _) => at < taken.len(),
             Outcome::Removed(removed) => removed.get(at) == Some(&true),
+            Outcome::AddedAbsent(added, _) => added.get(at) == Some(&Some(true)),
             Outcome::Refused(_) | Outcome::Passed => false,
         };
         if matches!((&*self, outcome), (Self::Whole, Outcome::Added(_))) {

@@ -74,7 +74,7 @@ pub fn inspect(disk: &dyn Disk, path: &Path) -> Result<SegmentReport> {
         if header.kind == Kind::Entry {
             report.entries += 1;
             match Entry::decode(&payload).map(|entry| entry.operation) {
-                Ok(Operation::Add(keys)) => report.added += keys.len() as u64,
+                Ok(Operation::Add(keys) | Operation::AddAbsent(keys)) => report.added += keys.len() as u64,
                 Ok(Operation::Remove(keys)) => report.removed += keys.len() as u64,
                 Ok(_) => {}
                 Err(_) => report.unreadable += 1,
