@@ -30,7 +30,7 @@ fuzz_target!(|input: (u8, &[u8], Vec<(u8, u8, u8, &[u8])>)| {
                 .map(|key| Fingerprint::from_bytes(key.try_into().expect("16 bytes")))
                 .collect()
         };
-        let operation = match operation % 10 {
+        let operation = match operation % 12 {
             0 => Operation::Add(keys()),
             1 => Operation::Remove(keys()),
             2 => Operation::Define(bytes.to_vec().into()),
@@ -40,6 +40,8 @@ fuzz_target!(|input: (u8, &[u8], Vec<(u8, u8, u8, &[u8])>)| {
             6 => Operation::Describe(bytes.to_vec().into()),
             7 => Operation::Adopt { items: 1, outlines: vec![bytes.to_vec().into()] },
             8 => Operation::Load { layer: 0, block: 0, items: 1, bytes: bytes.to_vec().into() },
+            9 => Operation::AddAbsent(keys()),
+            10 => Operation::Redescribe { from: filter.into(), definition: bytes.to_vec().into() },
             _ => Operation::Barrier,
         };
         let request = Request { session: session.into(), sequence: number };

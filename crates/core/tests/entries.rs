@@ -12,8 +12,11 @@ fn operations() -> impl Strategy<Value = Operation> {
     let keys = prop::collection::vec(key, 0..50);
     prop_oneof![
         keys.clone().prop_map(Operation::Add),
-        keys.prop_map(Operation::Remove),
+        keys.clone().prop_map(Operation::Remove),
+        keys.prop_map(Operation::AddAbsent),
         prop::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| Operation::Define(bytes.into())),
+        (any::<u64>(), prop::collection::vec(any::<u8>(), 0..200))
+            .prop_map(|(from, bytes)| Operation::Redescribe { from, definition: bytes.into() }),
         Just(Operation::Drop),
         Just(Operation::Clear),
         Just(Operation::Barrier),

@@ -60,7 +60,8 @@ fn operations() -> impl Strategy<Value = Vec<(u64, Request, Operation)>> {
     let keys = prop::collection::vec((0..40_u8).prop_map(key), 0..6);
     let operation = prop_oneof![
         6 => keys.clone().prop_map(Operation::Add),
-        2 => keys.prop_map(Operation::Remove),
+        2 => keys.clone().prop_map(Operation::Remove),
+        3 => keys.prop_map(Operation::AddAbsent),
         1 => Just(Operation::Barrier),
         1 => Just(Operation::Clear),
     ];
@@ -125,7 +126,19 @@ proptest! {
                         removed += u64::from(*there);
                     }
                 }
-                Operation::Remove(_) => prop_assert!(matches!(outcome, Outcome::Refused(_))),
+                Operation::AddAbsent(keys) if *filter == COUNTING => {
+                    // Exactly: a key that only seems to be there is added, and a key that is named twice is added once.
+                    let added = keys.iter().map(|key| {
+                        let count = held.entry((*filter, number(key))).or_default();
+                        let is_absent = *count == 0;
+                        *count += u64::from(is_absent);
+                        Some(is_absent)
+                    });
+                    prop_assert_eq!(&outcome, &Outcome::AddedAbsent(added.collect(), None));
+                }
+                Operation::Remove(_) | Operation::AddAbsent(_) => {
+                    prop_assert!(matches!(outcome, Outcome::Refused(_)));
+                }
                 Operation::Clear => {
                     held.retain(|(cleared, _), _| cleared != filter);
                     removed = if *filter == COUNTING { 0 } else { removed };

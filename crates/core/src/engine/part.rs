@@ -89,10 +89,7 @@ impl Split {
 
     /// Whether it changes what filters there are.
     pub(super) fn is_change(&self) -> bool {
-        !matches!(
-            self.entry.operation,
-            Operation::Add(_) | Operation::Remove(_) | Operation::AddAbsent(_)
-        )
+        !matches!(self.entry.operation, Operation::Add(_) | Operation::Remove(_) | Operation::AddAbsent(_))
     }
 
     /// Whether it is for several slots.

@@ -145,12 +145,7 @@ impl Shard {
     }
 
     /// For each key, whether it is not here and was not named before.
-    pub(super) fn lacks(
-        &self,
-        filter: u64,
-        keys: &[Fingerprint],
-        archived: &Archived,
-    ) -> Result<Vec<bool>> {
+    pub(super) fn lacks(&self, filter: u64, keys: &[Fingerprint], archived: &Archived) -> Result<Vec<bool>> {
         self.resident()?;
         let mut named = HashSet::with_capacity(keys.len());
         keys.iter().map(|key| Ok(self.held(filter, *key, archived)? <= 0 && named.insert(*key))).collect()
@@ -374,6 +369,33 @@ mod tests {
         let key = Hasher::new(Family::Murmur3, None).unwrap().fingerprint(b"key");
         assert_eq!(shard.add_simply(&[key], &mut [false]), Some(1));
     }
+    #[test]
+    fn arrays_that_differ_decide_alike_what_is_absent() {
+        let means = Means::new(Budget::new(1 << 24));
+        let spec = Spec::counting(1000, 0.01);
+        let hasher = Hasher::new(Family::Murmur3, None).unwrap();
+        let key = |number: u32| hasher.fingerprint(&number.to_le_bytes());
+        let keys: Vec<_> = (0..2000).map(key).collect();
+        let (half, others): (_, Vec<_>) = (&keys[..1000], (10_000..60_000).map(key).collect());
+        // The second one is another host's: bigger, or with counters that are stuck for keys that were there once.
+        let lacks = |first: &Definition, full: bool| {
+            let mut shard = Shard::new(first.clone(), 1, &means).unwrap();
+            if full {
+                shard.projection().unwrap().insert(&others, &mut Vec::new()).unwrap();
+            }
+            shard.add(half, &means).unwrap();
+            let there = shard.projection().unwrap();
+            let seem = keys.iter().filter(|key| there.contains(**key)).count();
+            (seem, shard.lacks(1, &keys, &Archived::none()).unwrap())
+        };
+        let (seem, first) = lacks(&Definition::new("f", spec), false);
+        let (all_seem, full) = lacks(&Definition::new("f", spec), true);
+        let (few_seem, large) = lacks(&Definition::new("f", Spec::counting(100_000, 0.001)), false);
+        assert!(few_seem < seem + 20 && all_seem == 2000, "{few_seem}, {seem}, {all_seem}");
+        assert!(first.iter().enumerate().all(|(at, lacks)| *lacks == (at >= 1000)));
+        assert!(first == full && first == large);
+    }
+
     #[test]
     fn a_switch_counts_the_same_whenever_the_next_size_was_built() {
         let means = Means::new(Budget::new(1 << 20));

@@ -466,3 +466,65 @@ fn sizes_are_told_with_the_time_and_the_reason() {
         assert_eq!(late.definition().grow_at, None);
     });
 }
+
+#[test]
+fn a_key_is_added_where_it_is_absent_whatever_became_of_its_arrays() {
+    block_on(async {
+        let disk = MemoryDisk::default();
+        let mut engine = open(&disk).await.unwrap();
+        for new in [
+            everywhere("large", Spec::counting(4_000, 0.1)),
+            NewFilter::new("small", Spec::counting(4_000, 0.1)),
+        ] {
+            let name = new.name.clone();
+            engine.create(new).await.unwrap();
+            let add = async |engine: &Engine, sequence: u64, numbers: std::ops::Range<u64>| {
+                let filter = engine.filter(&name).unwrap();
+                let request = Request { session: 5, sequence };
+                let written = engine.add_absent_as(&filter, &keys(numbers), request).await.unwrap();
+                written.answers.iter().filter(|added| **added == Some(true)).count()
+            };
+            // One in ten only seems to be there: all of them are added all the same.
+            assert_eq!(add(&engine, 1, 0..3_000).await, 3_000);
+            engine.checkpoint().await.unwrap();
+            assert_eq!(add(&engine, 2, 2_000..3_500).await, 500);
+            let filter = engine.filter(&name).unwrap();
+            engine.remove(&filter, &keys(0..100)).await.unwrap();
+            engine = reopened(engine, &disk).await;
+            assert_eq!(add(&engine, 3, 0..3_500).await, 100);
+            let filter = engine.filter(&name).unwrap();
+            engine.resize(&filter, 9_000, 0.001).await.unwrap();
+            settle(&engine).await.unwrap();
+            assert_eq!(add(&engine, 4, 0..3_600).await, 100);
+            engine.unload(&filter).await.unwrap();
+            assert_eq!(add(&engine, 4, 0..3_600).await, 100, "the same request again");
+            assert_eq!(add(&engine, 5, 0..3_600).await, 0);
+            let counts = engine.verify(&filter, &keys(0..3_600)).await.unwrap();
+            assert!(counts.iter().all(|count| *count == 1));
+            let refused =
+                engine.add_absent_as(&filter, &keys(0..1), Request { session: 5, sequence: 1 }).await;
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        }
+        let bloom = engine.create(NewFilter::new("bloom", Spec::bloom(10, 0.1))).await.unwrap();
+        let refused = engine.add_absent(&bloom, &keys(0..1)).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_full_filter_says_of_each_key_whether_it_is_there() {
+    block_on(async {
+        let engine = open(&MemoryDisk::default()).await.unwrap();
+        let fixed =
+            NewFilter { growth: Growth::Fixed, ..NewFilter::new("fixed", Spec::counting(10, 0.0001)) };
+        let filter = engine.create(fixed).await.unwrap();
+        engine.add(&filter, &keys(0..9)).await.unwrap();
+        let asked = [0, 20, 20, 21, 1, 22].map(key);
+        let written =
+            engine.add_absent_as(&filter, &asked, Request { session: 1, sequence: 1 }).await.unwrap();
+        assert_eq!(written.answers, [Some(false), Some(true), Some(false), None, Some(false), None]);
+        assert!(written.refused.is_some_and(|why| why.contains("full")));
+        let again = engine.add_absent_as(&filter, &asked, Request { session: 1, sequence: 1 }).await.unwrap();
+        assert_eq!(again.answers, written.answers);
+    });
+}

@@ -21,6 +21,7 @@ use umbel_core::engine::{
     Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, NewFilter, PartChanges, PartOf, Publication,
     Question, Role, Settings, Shape, Told,
 };
+use umbel_core::entry::Request;
 use umbel_core::fold::Counts;
 use umbel_core::log::{Log, MemoryLog};
 use umbel_core::random::{Random, SeededRandom};
@@ -546,7 +547,7 @@ async fn life(seed: u64, steps: usize) {
         });
         let fingerprints: Vec<Fingerprint> = numbers.iter().map(|number| key(*number)).collect();
         let found = engine.find(name).await;
-        match (world.below(22), found) {
+        match (world.below(23), found) {
             (0..6, Ok(found)) => {
                 recent.push((name, numbers.clone()));
                 let filter = found.unwrap_or_else(|| panic!("seed {seed}, step {step}: {name} is not there"));
@@ -571,6 +572,24 @@ async fn life(seed: u64, steps: usize) {
                                 );
                             }
                             *count = count.saturating_sub(u64::from(there == Some(true)));
+                        }
+                    }
+                    Err(Error::Retry(_) | Error::Moved(_)) => {
+                        numbers.iter().for_each(|number| _ = unsure.insert((name, *number), true));
+                    }
+                    Err(error) => panic!("seed {seed}, step {step}: {error}"),
+                }
+            }
+            (22, Ok(Some(filter))) if name != "bloom" => {
+                match engine.add_absent_as(&filter, &fingerprints, Request::default()).await {
+                    Ok(written) => {
+                        for (number, added) in numbers.iter().zip(written.answers) {
+                            let count = held.entry((name, *number)).or_default();
+                            if !unsure.contains_key(&(name, *number)) {
+                                let what = format!("seed {seed}, step {step}: {name} {number}");
+                                assert_eq!(added, Some(*count == 0), "{what}");
+                            }
+                            *count += u64::from(added == Some(true));
                         }
                     }
                     Err(Error::Retry(_) | Error::Moved(_)) => {

@@ -101,7 +101,7 @@ fn a_copy_that_follows_is_the_filter() {
                 let first = random.next() % 3_000;
                 let some = keys(first..first + random.next() % 40);
                 let erasable = filter.is_erasable();
-                match random.next() % 20 {
+                match random.next() % 22 {
                     0..=8 => _ = engine.add(&filter, &some).await.unwrap(),
                     9 | 10 => {
                         // Again, as somebody does who heard nothing.
@@ -116,6 +116,13 @@ fn a_copy_that_follows_is_the_filter() {
                         let request = Request { session: 7, sequence };
                         engine.remove_as(&filter, &some, request).await.unwrap();
                         engine.remove_as(&filter, &some, request).await.unwrap();
+                    }
+                    20 if erasable => _ = engine.add_absent(&filter, &some).await.unwrap(),
+                    21 if erasable => {
+                        sequence += 1;
+                        let request = Request { session: 7, sequence };
+                        engine.add_absent_as(&filter, &some, request).await.unwrap();
+                        engine.add_absent_as(&filter, &some, request).await.unwrap();
                     }
                     16 => engine.maintain().await.map(drop).unwrap(),
                     17 if round % 3 == 0 => engine.clear(&filter).await.unwrap(),

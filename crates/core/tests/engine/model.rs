@@ -70,7 +70,7 @@ impl Tally {
     }
 
     fn all_happened(&self) -> bool {
-        const ALL: [&str; 34] = [
+        const ALL: [&str; 35] = [
             "create",
             "create a window",
             "recreate",
@@ -89,6 +89,7 @@ impl Tally {
             "merge refused",
             "merge in part",
             "add",
+            "add absent",
             "refused when full",
             "remove",
             "retry",
@@ -143,6 +144,8 @@ struct Case {
     /// Names of filters that are gone.
     freed: BTreeSet<&'static str>,
     sessions: [Session; 3],
+    /// Requests to add what is absent, in a session of their own.
+    absent_requests: u64,
     /// Whether a power cut may have taken entries that a checkpoint still has.
     log_was_cut: bool,
     steps: Vec<String>,
@@ -183,6 +186,7 @@ impl Case {
             lapsed: Vec::new(),
             freed: BTreeSet::new(),
             sessions: Default::default(),
+            absent_requests: 0,
             log_was_cut: false,
             steps: Vec::new(),
             tally: Tally::default(),
@@ -251,7 +255,8 @@ impl Case {
         let Some(name) = self.any_filter() else { return self.create().await };
         match self.below(100) {
             0..8 => self.create().await,
-            8..38 => self.write(name, false).await,
+            8..33 => self.write(name, false).await,
+            33..38 => self.add_absent(name).await,
             38..50 => self.write(name, true).await,
             50..55 => self.retry().await,
             55..58 => self.clear(name).await,
@@ -412,6 +417,43 @@ impl Case {
             "{removed:?}: nothing can be removed from bloom filters"
         );
         None
+    }
+
+    /// Keys that are added where they are absent, for a session or not; a session asks again.
+    async fn add_absent(&mut self, name: &'static str) {
+        if !self.filters[name].counting {
+            return;
+        }
+        let range = [8, 32, KEYS][self.below(3) as usize];
+        let keys: Vec<u64> = (0..1 + self.below(8)).map(|_| self.below(range)).collect();
+        let in_session = self.below(2) == 0;
+        self.note("add absent", &format!("{name} {keys:?}, in a session: {in_session}"));
+        let (handle, asked) = (self.handle(name), fingerprints(&keys));
+        let answers = if in_session {
+            self.absent_requests += 1;
+            let request = Request { session: 100, sequence: self.absent_requests };
+            let written = self.engine().add_absent_as(&handle, &asked, request).await.unwrap();
+            let again = self.engine().add_absent_as(&handle, &asked, request).await.unwrap();
+            assert_eq!(again.answers, written.answers, "a retried request got another answer");
+            written.answers
+        } else {
+            self.engine().add_absent(&handle, &asked).await.unwrap().answers
+        };
+        let now = self.now();
+        let held = self.filters.get_mut(name).unwrap();
+        let is_exact = in_session && held.retain;
+        for (key, answer) in keys.iter().zip(answers) {
+            let count = held.count(*key);
+            match answer {
+                Some(true) => {
+                    assert_eq!(count, 0, "{name}: key {key} was added, held {count} times");
+                    held.add(*key, 1, now);
+                    held.writes += 1;
+                }
+                Some(false) => assert!(count > 0 || !is_exact, "{name}: key {key} was not added"),
+                None => assert!(held.may_be_full(), "{name} was to grow"),
+            }
+        }
     }
 
     /// What was answered becomes part of the truth, after it was compared with it.

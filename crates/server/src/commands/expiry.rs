@@ -42,7 +42,13 @@ pub(super) async fn rename(id: Id, session: &mut Session, command: Command<'_>) 
 }
 
 /// Answers a renaming that was refused because of what another client did at the same time.
-async fn lost_name(session: &mut Session, from: &[u8], to: &[u8], unless_taken: bool, why: String) -> Outcome {
+async fn lost_name(
+    session: &mut Session,
+    from: &[u8],
+    to: &[u8],
+    unless_taken: bool,
+    why: String,
+) -> Outcome {
     if session.node.filter(&name_of(from)).await?.is_none() {
         return Err("ERR no such key".into());
     }

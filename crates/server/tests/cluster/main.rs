@@ -5,6 +5,7 @@ mod common;
 
 mod copies;
 mod cut;
+mod races;
 mod rollouts;
 
 use std::net::{SocketAddr, TcpListener};

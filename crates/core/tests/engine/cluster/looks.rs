@@ -58,7 +58,7 @@ fn strong_lookups_rely_on_the_log_alone() {
             let entry = umbel_core::entry::Entry {
                 filter: outside.id(),
                 slot,
-                request: umbel_core::entry::Request::default(),
+                request: Request::default(),
                 operation: umbel_core::entry::Operation::Add(vec![key(number)]),
             };
             let partition = u32::from(slot) % PARTITIONS;
