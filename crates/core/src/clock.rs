@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A clock that never goes back, and goes on while the machine sleeps. Its beginning means nothing.
@@ -59,21 +59,30 @@ impl Clock for SystemClock {
 
 /// A clock that moves when it is told to. It begins with 1970.
 #[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<AtomicU64>);
+pub struct ManualClock {
+    passed: Arc<AtomicU64>,
+    /// Milliseconds by which the time of day was set otherwise.
+    set: Arc<AtomicI64>,
+}
 
 impl ManualClock {
     /// Lets time pass.
     pub fn advance(&self, time: Duration) {
-        self.0.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
+        self.passed.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
+    }
+
+    /// Sets the time of day forward by so many milliseconds, or back; no time passes.
+    pub fn step(&self, millis: i64) {
+        self.set.fetch_add(millis, Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::SeqCst))
+        Duration::from_nanos(self.passed.load(Ordering::SeqCst))
     }
 
     fn unix_millis(&self) -> u64 {
-        self.now().as_millis() as u64
+        (self.now().as_millis() as u64).saturating_add_signed(self.set.load(Ordering::SeqCst))
     }
 }

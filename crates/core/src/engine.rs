@@ -29,6 +29,7 @@ mod manifest;
 mod memory;
 mod merge;
 mod orphans;
+mod pace;
 mod part;
 mod question;
 mod rebuild;
@@ -77,6 +78,7 @@ use ledger::Ledger;
 pub use look::{Consistency, Told};
 pub use manifest::MAGIC as MANIFEST_MAGIC;
 pub(crate) use manifest::VERSION as MANIFEST_VERSION;
+pub use pace::ClockSteps;
 pub use part::Applied;
 pub use question::{Placement, Question};
 pub use rebuild::Refill;
@@ -133,6 +135,8 @@ struct Shared {
     /// One for each slot: who reads its runs, and which of them are to be removed when nobody does.
     reading: Vec<transfer::Reading>,
     directory: Directory,
+    /// The time of windows and of expiries.
+    pace: pace::Pace,
     /// Filters get their names one after another: a name is looked up in one slot and may be taken in another.
     naming: tokio::sync::Mutex<()>,
     /// Versions are made, and chunks removed, one after another.
@@ -226,6 +230,7 @@ impl Builder {
         let mut shared = Shared {
             reading: (0..slots).map(|_| transfer::Reading::default()).collect(),
             directory: Directory::new(slots),
+            pace: pace::Pace::new(&*self.clock),
             naming: tokio::sync::Mutex::default(),
             versions: tokio::sync::Mutex::default(),
             shelf: versions::Shelf::default(),

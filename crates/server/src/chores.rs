@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
-use umbel_core::engine::Handle;
+use umbel_core::engine::{ClockSteps, Handle};
 use umbel_core::trend::Forecast;
 
 use crate::acceptor::cannot_listen;
@@ -112,7 +112,7 @@ impl Drop for Chores {
 }
 
 async fn look_around(shared: &Shared) {
-    let mut rollouts = None;
+    let (mut rollouts, mut steps) = (None, ClockSteps::default());
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stopped = std::pin::pin!(shared.stop.stopped());
@@ -127,6 +127,7 @@ async fn look_around(shared: &Shared) {
         if let Err(error) = schedule::look(node).await {
             tracing::error!(%error, "no look at what is to be rebuilt");
         }
+        warn_of_steps(node, &mut steps);
         node.rates.look(node);
         node.growths.look(node).await;
         node.monitor.look(node);
@@ -143,6 +144,24 @@ async fn look_around(shared: &Shared) {
             node.fail(error.to_string());
         }
     }
+}
+
+/// Says in the server's log that the time of day was set.
+fn warn_of_steps(node: &Node, known: &mut ClockSteps) {
+    let steps = node.engine.clock_steps();
+    if steps.back > known.back {
+        tracing::warn!(
+            millis = steps.last_ms,
+            "the time of day went back: windows go on by the clock that does not, and filters that expire stay longer"
+        );
+    }
+    if steps.forward > known.forward {
+        tracing::warn!(
+            millis = steps.last_ms,
+            "the time of day went forward by more than passed: windows do not follow it, and expiries do in ten minutes"
+        );
+    }
+    *known = steps;
 }
 
 fn end_idle(node: &Node) {

@@ -110,16 +110,28 @@ impl Engine {
 }
 
 impl Shared {
+    /// The time by which filters are over that expire, in milliseconds since 1970.
+    pub(super) fn expiry_now(&self) -> u64 {
+        self.pace.expiry_ms(&*self.clock)
+    }
+
+    /// Whether a filter's time is over.
+    pub(super) fn is_over(&self, filter: &Handle) -> bool {
+        if !filter.expires() {
+            return false;
+        }
+        self.is_bucket_over(filter).unwrap_or_else(|| filter.is_expired(self.expiry_now()))
+    }
+
     /// The definition of a filter that was not dropped.
     pub(super) fn existing(&self, filter: &Arc<Handle>) -> Result<Definition> {
-        let now = self.clock.unix_millis();
-        let exists = self.directory.exists(filter.id()) && !filter.is_expired(now);
+        let exists = self.directory.exists(filter.id()) && !self.is_over(filter);
         if exists { Ok((*filter.definition()).clone()) } else { Err(gone(filter)) }
     }
 
     /// Changes the description that a filter has where the log puts the change; false if the change is not wanted for it. The caller
     /// has the naming.
-    async fn redescribe(
+    pub(super) async fn redescribe(
         &self,
         filter: &Arc<Handle>,
         change: impl Fn(Definition) -> Option<Definition>,
@@ -183,7 +195,7 @@ impl Shared {
 
     /// Refuses a name, unless the time of the filter that has it is over.
     fn check_over(&self, holder: &Handle) -> Result<()> {
-        if holder.is_expired(self.clock.unix_millis()) {
+        if self.is_over(holder) {
             return Ok(());
         }
         Err(Error::Invalid(format!("there is a filter {} already", holder.definition().name)))
@@ -211,11 +223,14 @@ impl Shared {
 
     /// Drops filters whose time is over.
     pub(super) async fn drop_expired(&self) -> Result<()> {
-        let now = self.clock.unix_millis();
+        let now = self.expiry_now().max(self.window_now());
         for filter in self.directory.those(|filter| filter.is_expired(now)) {
+            if !self.is_over(&filter) {
+                continue;
+            }
             let _naming = self.naming.lock().await;
             // It may have been given more time meanwhile.
-            if filter.is_expired(now) {
+            if self.is_over(&filter) {
                 self.drop_filter(&filter).await?;
             }
         }

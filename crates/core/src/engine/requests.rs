@@ -164,8 +164,7 @@ impl Engine {
 
     /// The filter of that name.
     pub fn filter(&self, name: &str) -> Option<Arc<Handle>> {
-        let is_over =
-            |filter: &Handle| filter.expires() && filter.is_expired(self.shared.clock.unix_millis());
+        let is_over = |filter: &Handle| filter.expires() && filter.is_expired(self.shared.expiry_now());
         self.shared.directory.named(name).filter(|filter| !is_over(filter))
     }
 
@@ -177,7 +176,7 @@ impl Engine {
 
     /// All filters that users made, by name.
     pub fn filters(&self) -> Vec<Arc<Handle>> {
-        let now = self.shared.clock.unix_millis();
+        let now = self.shared.expiry_now();
         let mut all = self.shared.directory.all();
         all.retain(|filter| !filter.definition().is_internal() && !filter.is_expired(now));
         all
@@ -185,7 +184,7 @@ impl Engine {
 
     /// The filter that users made under this number.
     pub fn filter_numbered(&self, id: u64) -> Option<Arc<Handle>> {
-        let is_over = |filter: &Handle| filter.is_expired(self.shared.clock.unix_millis());
+        let is_over = |filter: &Handle| filter.expires() && filter.is_expired(self.shared.expiry_now());
         let found = self.shared.directory.numbered(id).filter(|_| self.shared.directory.exists(id));
         found.filter(|filter| !filter.definition().is_internal() && !is_over(filter))
     }
@@ -221,8 +220,12 @@ impl Engine {
             return Err(Error::Retry(format!("it is not known which keys the filter {name} holds")));
         }
         // The lookup costs less than an entry whose keys are looked for in the archive. Only the entry decides that a key is absent.
-        let absent: Vec<Fingerprint> =
-            keys.iter().zip(&there).filter(|(_, there)| **there == Answer::Absent).map(|(key, _)| *key).collect();
+        let absent: Vec<Fingerprint> = keys
+            .iter()
+            .zip(&there)
+            .filter(|(_, there)| **there == Answer::Absent)
+            .map(|(key, _)| *key)
+            .collect();
         let mut written = self.add_absent_as(filter, &absent, Request::default()).await?;
         let mut added = std::mem::take(&mut written.answers).into_iter();
         let answer = |there: &Answer| match there {

@@ -92,7 +92,7 @@ impl Shared {
             return Err(Error::Invalid("a window cannot be imported: its buckets can".into()));
         }
         let (name, expires) = (new.name.clone(), new.expires.filter(|at| *at != u64::MAX));
-        let now = self.clock.unix_millis();
+        let now = self.expiry_now();
         if !replace && self.directory.named(&name).is_some_and(|holder| !holder.is_expired(now)) {
             return Err(Error::Invalid(format!("there is a filter {name} already")));
         }

@@ -8,9 +8,11 @@
 //! A window holds no keys itself. Its buckets are ordinary filters with internal names, which expire. So everything that keeps
 //! filters safe keeps windows safe, and an old bucket goes as a whole.
 //!
-//! In a cluster any node makes the bucket of now, by its own clock, and a lookup asks all that the catalog has, when what is folded of
-//! the catalog is all that was acknowledged. When a bucket is over is up to one node, which drops it in the log. So a key is remembered
-//! for the length of the window, less what the clocks of two nodes differ by.
+//! What time it is for a window says [`pace`](super::pace), not the time of day: buckets carry it in the log.
+//!
+//! In a cluster any node makes the bucket of now, and a lookup asks all that the catalog has, when what is folded of the catalog is all
+//! that was acknowledged. When a bucket is over is up to one node, which drops it in the log. So a key is remembered for the length of
+//! the window, less a tenth of a second by which the times of two nodes may differ.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -19,11 +21,12 @@ use futures_util::future::try_join_all;
 use umbel_filter::limits::ERROR_MIN;
 use umbel_filter::{Fingerprint, Spec};
 
-use super::Shared;
 use super::cluster::Cluster;
 use super::handle::{Answer, Handle};
+use super::pace::{Carried, ClockSteps};
 use super::requests::{NewFilter, Token, Written, gone};
 use super::stats::Stats;
+use super::{Engine, Shared};
 use crate::definition::{Definition, Growth, INTERNAL, Window};
 use crate::entry::Request;
 use crate::{Error, Result};
@@ -32,6 +35,8 @@ use crate::{Error, Result};
 const BUCKET: &str = "window:";
 /// The last part of a bucket's time in which the next one is made: one in so many.
 const AHEAD: u64 = 4;
+/// By how many milliseconds the time of day may go another way than the time of windows without being written down.
+const STEP_MS: u64 = 1_000;
 
 /// The buckets of a window that are alive. Until somebody looked for them, and when the window is dropped, nothing is known.
 #[derive(Debug, Default)]
@@ -39,7 +44,7 @@ pub(super) struct Live {
     known: bool,
     /// The newest first.
     buckets: Vec<Arc<Handle>>,
-    /// From when to when these are all, in milliseconds since 1970.
+    /// From when to when these are all, by the time of windows.
     since: u64,
     until: u64,
     /// How often names had changed then.
@@ -60,6 +65,13 @@ fn window_of(definition: &Definition) -> Option<u64> {
 fn number_of(definition: &Definition) -> u64 {
     let number = definition.name.rsplit(':').next();
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// The times that a bucket carries. One that was made before buckets carried any was made in its own time, or a little ahead of it.
+fn carried(definition: &Definition, window: Window) -> Carried {
+    let bucket = window.bucket_ms();
+    let made = number_of(definition).saturating_mul(bucket).saturating_sub(bucket / AHEAD);
+    Carried::of_labels(&definition.labels).unwrap_or(Carried { window_ms: made, unix_ms: made })
 }
 
 /// Takes in what another bucket says: a key that one may have may be there, and only one that none has is absent.
@@ -136,6 +148,60 @@ impl Handle {
     }
 }
 
+impl Engine {
+    /// Steps of the time of day that were seen since the engine was opened.
+    pub fn clock_steps(&self) -> ClockSteps {
+        self.shared.pace.steps()
+    }
+}
+
+/// Time.
+impl Shared {
+    /// The time of windows, in milliseconds since 1970.
+    pub(super) fn window_now(&self) -> u64 {
+        if !self.pace.is_begun() {
+            let buckets = self.directory.those(|filter| window_of(&filter.definition()).is_some());
+            let carried = buckets.iter().filter_map(|bucket| {
+                let definition = bucket.definition();
+                let window = self.window_of_bucket(&definition)?;
+                Some((carried(&definition, window), window.bucket_ms()))
+            });
+            self.pace.begin(&*self.clock, carried, self.cluster.is_some());
+        }
+        self.pace.window_ms(&*self.clock)
+    }
+
+    /// The window that a bucket is of, if it is still there.
+    fn window_of_bucket(&self, bucket: &Definition) -> Option<Window> {
+        self.directory.numbered(window_of(bucket)?)?.definition().window
+    }
+
+    /// Whether the time of a bucket is over; none of a filter that is no bucket of a window that is there.
+    pub(super) fn is_bucket_over(&self, bucket: &Handle) -> Option<bool> {
+        let window = self.window_of_bucket(&bucket.definition())?;
+        let is_held = self.pace.holds(&*self.clock, window, self.cluster.is_some());
+        Some(bucket.is_expired(self.window_now()) && !is_held)
+    }
+
+    /// What a bucket that is made now carries.
+    fn carries(&self) -> Carried {
+        Carried { window_ms: self.window_now(), unix_ms: self.clock.unix_millis() }
+    }
+
+    /// Says in the log by how much the time of windows is ahead of the time of day, where that is not what the newest bucket says: after
+    /// a step of the time of day, a restart would count the step as time that passed.
+    async fn carry_step(&self, filter: &Arc<Handle>, window: Window) -> Result<()> {
+        let Some(newest) = filter.live.load().buckets.first().cloned() else { return Ok(()) };
+        let now = self.carries();
+        let known = carried(&newest.definition(), window).ahead_ms();
+        if known.abs_diff(now.ahead_ms()) <= STEP_MS {
+            return Ok(());
+        }
+        let _naming = self.naming.lock().await;
+        self.redescribe(&newest, |was| Some(Definition { labels: now.to_labels(), ..was })).await.map(drop)
+    }
+}
+
 impl Shared {
     /// The buckets of a window that are alive, newest first; nothing if the filter is no window. Those that other nodes made are among
     /// them.
@@ -165,7 +231,7 @@ impl Shared {
 
     /// Looks for the buckets that are alive now, if time has passed since somebody looked.
     fn refresh(&self, filter: &Arc<Handle>, window: Window) {
-        let now = self.clock.unix_millis();
+        let now = self.window_now();
         let live = filter.live.load();
         let others_changed = self.cluster.is_some() && live.names != self.directory.version();
         if now < live.since || now >= live.until || others_changed {
@@ -184,11 +250,12 @@ impl Shared {
             let is_own = |other: &Handle| window_of(&other.definition()) == Some(filter.id());
             let mut all = self.directory.those(is_own);
             all.sort_by_cached_key(|bucket| std::cmp::Reverse(number_of(&bucket.definition())));
+            self.reach_times(filter, window, &all);
             all
         } else {
             let named = (oldest..=current + 1).rev();
             let named = named.filter_map(|number| self.directory.named(&bucket_name(filter.id(), number)));
-            named.filter(|bucket| !bucket.is_expired(now)).collect()
+            named.filter(|bucket| self.is_bucket_over(bucket) == Some(false)).collect()
         };
         let next = (current + 1).saturating_mul(window.bucket_ms());
         let ends = buckets.iter().filter_map(|bucket| bucket.definition().expires);
@@ -200,11 +267,20 @@ impl Shared {
         }
     }
 
+    /// Takes the times that other nodes carried into the log.
+    fn reach_times(&self, filter: &Handle, window: Window, buckets: &[Arc<Handle>]) {
+        let known = filter.live.load();
+        for bucket in buckets {
+            let is_new = known.known && !known.buckets.iter().any(|known| known.id() == bucket.id());
+            self.pace.reach(&*self.clock, carried(&bucket.definition(), window).window_ms, is_new);
+        }
+    }
+
     /// The bucket of a name, if it is there. Lookups ask it from here on, also if whoever made it has not come to say so.
     fn shown_bucket(&self, filter: &Arc<Handle>, window: Window, name: &str) -> Option<Arc<Handle>> {
         let bucket = self.directory.named(name)?;
         if !filter.live.load().buckets.iter().any(|live| live.id() == bucket.id()) {
-            self.look_for_buckets(filter, window, self.clock.unix_millis());
+            self.look_for_buckets(filter, window, self.window_now());
         }
         Some(bucket)
     }
@@ -235,6 +311,7 @@ impl Shared {
             retain: definition.retain,
             growth,
             expires: Some(end.saturating_add(window.length_ms)),
+            labels: self.carries().to_labels(),
             ..NewFilter::new(name, spec)
         };
         let bucket = match self.create(new).await {
@@ -244,7 +321,7 @@ impl Shared {
             }
             made => made?,
         };
-        self.look_for_buckets(filter, window, self.clock.unix_millis());
+        self.look_for_buckets(filter, window, self.window_now());
         Ok(bucket)
     }
 
@@ -256,9 +333,11 @@ impl Shared {
         keys: &[Fingerprint],
         request: Request,
     ) -> Result<Written> {
-        let number = self.clock.unix_millis() / window.bucket_ms();
+        // Not before the times are known that other nodes carried into the log: a bucket that is over there is dropped.
+        self.live_buckets(filter).await?;
+        let number = self.window_now() / window.bucket_ms();
         let bucket = self.bucket(filter, window, number).await?;
-        let mut older = self.live_buckets(filter).await?.unwrap_or_default();
+        let mut older = self.known_buckets(filter);
         older.retain(|older| older.id() != bucket.id());
         let held = match &self.cluster {
             Some(cluster) => self.buckets_in_nodes(&**cluster, &older, keys, &Token::default()).await?,
@@ -319,13 +398,13 @@ impl Shared {
     pub(super) async fn clear_window(&self, filter: &Arc<Handle>, window: Window) -> Result<()> {
         let _one_at_a_time = filter.growing.lock().await;
         self.prove_catalog().await?;
-        self.look_for_buckets(filter, window, self.clock.unix_millis());
+        self.look_for_buckets(filter, window, self.window_now());
         let buckets = filter.live.load().buckets.clone();
         filter.live.store(Arc::default());
         for bucket in buckets {
             Box::pin(self.drop_filter(&bucket)).await?;
         }
-        self.look_for_buckets(filter, window, self.clock.unix_millis());
+        self.look_for_buckets(filter, window, self.window_now());
         Ok(())
     }
 
@@ -340,7 +419,7 @@ impl Shared {
 
     /// Looks after all windows: buckets that nobody has a window for go, and the next ones are made before they are needed.
     pub(super) async fn turn_windows(&self) -> Result<()> {
-        let now = self.clock.unix_millis();
+        let now = self.window_now();
         let mut failure: Option<Error> = None;
         let concerned = |filter: &Handle| filter.is_window() || window_of(&filter.definition()).is_some();
         for filter in self.directory.those(concerned) {
@@ -351,8 +430,11 @@ impl Shared {
                     failure.get_or_insert(error);
                 }
             }
-            let Some(window) = definition.window.filter(|_| !filter.is_expired(now)) else { continue };
+            let Some(window) = definition.window.filter(|_| !self.is_over(&filter)) else { continue };
             self.look_for_buckets(&filter, window, now);
+            if let Err(error) = self.carry_step(&filter, window).await {
+                failure.get_or_insert(error);
+            }
             let number = now / window.bucket_ms();
             let used = self.directory.named(&bucket_name(filter.id(), number)).is_some();
             let left = (number + 1).saturating_mul(window.bucket_ms()).saturating_sub(now);

@@ -319,6 +319,7 @@ impl Shared {
     /// Gives all filters that are due their next size, and says how many that were. A failure of one does not keep the others from
     /// theirs; the first one is told.
     async fn grow_all(&self) -> Result<u64> {
+        self.pace.observe(&*self.clock);
         let (mut grown, mut failure) = (0, self.finish().await.err());
         // In a cluster, one node decides for all, and each builds what it is the first host of.
         let decides = self.is_steward();

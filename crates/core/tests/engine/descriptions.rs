@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbel_core::Error;
-use umbel_core::clock::ManualClock;
+use umbel_core::clock::{Clock, ManualClock};
 use umbel_core::definition::Growth;
 use umbel_core::disk::MemoryDisk;
 use umbel_core::engine::{Answer, NewFilter};
@@ -177,5 +177,56 @@ fn internal_names_are_not_shown() {
         assert!(engine.filters().is_empty());
         engine.rename(&filter, "shown", false).await.unwrap();
         assert_eq!(engine.filters().len(), 1);
+    });
+}
+
+#[test]
+fn a_filter_expires_by_a_time_of_day_that_lasts() {
+    run(async {
+        let (disk, clock) = (MemoryDisk::default(), ManualClock::default());
+        clock.advance(Duration::from_secs(1_000_000));
+        let engine = open_at(&disk, &clock).await.unwrap();
+        let filter = engine.create(NewFilter::new("f", Spec::bloom(100, 0.01))).await.unwrap();
+        engine.expire(&filter, Some(clock.unix_millis() + 100_000)).await.unwrap();
+        // An hour ahead, and corrected after a minute.
+        clock.step(3_600_000);
+        for _ in 0..6 {
+            engine.maintain().await.unwrap();
+            assert!(engine.filter("f").is_some());
+            clock.advance(Duration::from_secs(10));
+        }
+        clock.step(-3_600_000);
+        engine.maintain().await.unwrap();
+        assert!(engine.filter("f").is_some());
+        clock.advance(Duration::from_secs(40));
+        assert!(engine.filter("f").is_none(), "its time is over");
+        engine.maintain().await.unwrap();
+        // A step that lasts is believed.
+        let filter = engine.create(NewFilter::new("f", Spec::bloom(100, 0.01))).await.unwrap();
+        engine.expire(&filter, Some(clock.unix_millis() + 3_600_000)).await.unwrap();
+        clock.step(7_200_000);
+        assert!(engine.filter("f").is_some());
+        clock.advance(Duration::from_secs(600));
+        assert!(engine.filter("f").is_none());
+    });
+}
+
+#[test]
+fn a_change_that_was_made_from_another_description_is_made_again() {
+    run(async {
+        let (disk, clock) = (MemoryDisk::default(), ManualClock::default());
+        let engine = open_at(&disk, &clock).await.unwrap();
+        let filter = engine.create(NewFilter::new("f", Spec::bloom(100, 0.01))).await.unwrap();
+        let set = engine.expire_if(&filter, Some(1_000), |has| has.is_some()).await.unwrap();
+        assert!(!set && filter.definition().expires.is_none());
+        assert!(engine.expire_if(&filter, Some(1_000), |has| has.is_none()).await.unwrap());
+        engine.rename(&filter, "g", false).await.unwrap();
+        let late = engine.rename_from(&filter, "f", "h", false).await;
+        assert!(matches!(late, Err(Error::Invalid(_))), "{late:?}");
+        assert!(engine.filter("g").is_some() && engine.filter("h").is_none());
+        engine.set_growth(&filter, Growth::Fixed).await.unwrap();
+        let definition = filter.definition();
+        assert_eq!((definition.name.as_str(), definition.growth), ("g", Growth::Fixed));
+        assert_eq!(definition.expires, Some(1_000));
     });
 }

@@ -254,3 +254,92 @@ fn windows_of_other_kinds_are_refused() {
         assert!(engine.project(&guava, Spec::hosted(Layout::Guava, 600, 0.01)).await.is_err());
     });
 }
+
+/// Each group of keys is there until the length of the window has passed since it was added.
+#[test]
+fn a_clock_that_is_set_makes_a_window_forget_nothing_early() {
+    const HOUR: i64 = 3_600_000;
+    for (steps, reopens) in [
+        (vec![-HOUR], false),
+        (vec![HOUR], false),
+        (vec![HOUR, -HOUR, -HOUR], false),
+        (vec![-HOUR], true),
+        (vec![HOUR], true),
+        (vec![24 * 365 * HOUR, -24 * 365 * HOUR], true),
+    ] {
+        run(async {
+            let what = format!("{steps:?}, restarts: {reopens}");
+            let (disk, clock) = (MemoryDisk::default(), ManualClock::default());
+            clock.advance(Duration::from_secs(50 * 365 * 24 * 3600));
+            let mut engine = open_at(&disk, &clock).await.unwrap();
+            engine.create(windowed("w", Spec::bloom(6_000, 0.001))).await.unwrap();
+            // When each group of a hundred keys was added, by a clock that nobody sets.
+            let mut added: Vec<Duration> = Vec::new();
+            let mut steps = steps.into_iter();
+            for round in 0..60 {
+                let window = engine.filter("w").unwrap();
+                if round < 40 {
+                    let first = round * 100;
+                    engine.add(&window, &keys(first..first + 100)).await.unwrap();
+                    added.push(clock.now());
+                }
+                if round % 8 == 5
+                    && let Some(step) = steps.next()
+                {
+                    clock.step(step);
+                    if !reopens {
+                        let all = keys(round.saturating_sub(20) * 100..round * 100);
+                        assert_eq!(
+                            absent(&engine, &window, &all).await,
+                            0,
+                            "{what}: at once, in round {round}"
+                        );
+                    }
+                    engine.maintain().await.unwrap();
+                }
+                if reopens && round % 8 == 6 {
+                    drop(engine);
+                    engine = open_at(&disk, &clock).await.unwrap();
+                }
+                clock.advance(Duration::from_millis(3_000));
+                engine.maintain().await.unwrap();
+                let window = engine.filter("w").unwrap();
+                for (group, at) in added.iter().enumerate() {
+                    let (age, group) = (clock.now() - *at, group as u64 * 100);
+                    let absent = absent(&engine, &window, &keys(group..group + 100)).await;
+                    if age <= Duration::from_millis(LENGTH) {
+                        assert_eq!(absent, 0, "{what}: group {group} of age {age:?} in round {round}");
+                    }
+                    if age > Duration::from_millis(LENGTH + WINDOW.bucket_ms() + 3_000) {
+                        assert!(absent > 95, "{what}: group {group} of age {age:?} is still there, {absent}");
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_process_that_starts_with_a_clock_that_was_set_back_forgets_nothing_early() {
+    run(async {
+        let (disk, clock) = (MemoryDisk::default(), ManualClock::default());
+        clock.advance(Duration::from_secs(1_000_000));
+        let engine = open_at(&disk, &clock).await.unwrap();
+        let window = engine.create(windowed("w", Spec::bloom(600, 0.001))).await.unwrap();
+        engine.add(&window, &keys(0..100)).await.unwrap();
+        clock.advance(Duration::from_secs(20));
+        drop(engine);
+        // It is set back while no process runs.
+        clock.step(-3_600_000);
+        let engine = open_at(&disk, &clock).await.unwrap();
+        let window = engine.filter("w").unwrap();
+        for _ in 0..8 {
+            assert_eq!(absent(&engine, &window, &keys(0..100)).await, 0);
+            clock.advance(Duration::from_secs(5));
+            engine.maintain().await.unwrap();
+        }
+        clock.advance(Duration::from_secs(35));
+        engine.maintain().await.unwrap();
+        assert!(absent(&engine, &window, &keys(0..100)).await > 95, "and forgets them");
+    });
+}

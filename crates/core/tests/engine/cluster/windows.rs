@@ -113,3 +113,53 @@ fn a_window_that_is_cleared_or_dropped_is_so_everywhere() {
         assert_eq!(world.engine(0).budget().used(), 0);
     });
 }
+
+/// A node whose clock is ahead by an hour, or behind by one, comes while others use a window, and may be the one that drops buckets.
+#[test]
+fn a_node_whose_clock_is_wrong_lets_nothing_go_early_and_nothing_stay() {
+    const BUCKET: u64 = 10_000;
+    for (seed, step) in [(31, 3_600_000), (32, -3_600_000), (33, 24 * 3_600_000), (34, 3_600_000)] {
+        run(async {
+            let world = World::new(seed).await;
+            world.pass(10_000_000_000);
+            world.engine(1).create(windowed(false)).await.unwrap();
+            let mut added: Vec<u64> = Vec::new();
+            let mut passed = 0;
+            for round in 0..50_u64 {
+                if round == 4 {
+                    // The first host of the catalog, which drops buckets, is started again with a wrong clock.
+                    world.clocks[0].step(step);
+                    world.town.engines.write().unwrap()[0] = None;
+                    world.start(0).await.unwrap();
+                    for partition in 0..PARTITIONS {
+                        world.engine(0).host(partition).await.unwrap();
+                        world.town.move_to(partition, 0);
+                    }
+                    world.everybody_learns();
+                }
+                if round == 12 {
+                    world.clocks[0].step(-step);
+                }
+                if round < 30 {
+                    // In half of the cases the node with the wrong clock is asked for nothing.
+                    let node = if seed == 34 { 1 + (round as usize % 2) } else { round as usize % NODES };
+                    new_in_window(&world, node, round * 100..round * 100 + 100).await;
+                    added.push(passed);
+                }
+                world.pass(5_000);
+                passed += 5_000;
+                world.maintain().await;
+                for (group, at) in added.iter().enumerate() {
+                    let (age, group) = (passed - at, group as u64 * 100);
+                    for node in 0..NODES {
+                        let what =
+                            format!("seed {seed}, round {round}: group {group} of age {age} at {node}");
+                        let absent = absent(&world.engine(node), "w", &keys(group..group + 100)).await;
+                        assert!(absent == 0 || age > LENGTH, "{what}: {absent} are absent");
+                        assert!(absent > 95 || age < 2 * (LENGTH + BUCKET) + BUCKET, "{what} is still there");
+                    }
+                }
+            }
+        });
+    }
+}
