@@ -369,8 +369,7 @@ impl Shared {
             if matches!(cluster.role(partition), Role::First { .. }) {
                 here.push((place, (partition, entry)));
             } else {
-                let is_of_keys = matches!(entry.operation, Operation::Add(_) | Operation::Remove(_));
-                if partition == catalog && !is_of_keys {
+                if partition == catalog && entry.operation.keys().is_empty() {
                     named = Some(there.len());
                 }
                 let entry = self.with_one_effect(entry);

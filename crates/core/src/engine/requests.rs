@@ -248,7 +248,7 @@ impl Engine {
             Ok(()) => self.shared.write(filter, keys, request, Operation::AddAbsent).await,
             Err(error) => Err(error),
         };
-        match self.successor_after(filter, &written).await? {
+        match self.successor_after(filter, &written).await {
             Some(next) => Box::pin(self.add_absent_as(&next, keys, request)).await,
             None => written,
         }
