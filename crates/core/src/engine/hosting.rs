@@ -122,10 +122,21 @@ impl Shared {
                 "partition {partition} of the log ends before what was read of it"
             )));
         }
+        let shown: Vec<(u16, u64)> = turn.slots.iter().flat_map(Slot::shown).collect();
         lane.install(&mut turn, Some(beside));
         lane.is_read_since(now);
         lane.folded_bytes.store(folded, Ordering::Relaxed);
         self.show_all(&mut turn)?;
+        // The entries that dropped a filter or renamed one may be in the checkpoints, so that nothing folded them here.
+        for (number, filter) in shown {
+            let Some(slot) = turn.slot(self, number) else { continue };
+            if slot.state.shard(filter).is_none() {
+                self.show(slot, filter)?;
+            }
+        }
+        if partition == self.catalog() {
+            self.directory.settle_names();
+        }
         drop(turn);
         self.directory.unsorted().iter().for_each(|handle| handle.recount());
         Ok(())

@@ -94,6 +94,12 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// The slot with the number of each filter that readers see in it.
+    pub(super) fn shown(&self) -> impl Iterator<Item = (u16, u64)> {
+        let shards = self.state.shards().filter(|_| self.is_shown);
+        shards.map(|(id, _)| (self.state.slot(), id))
+    }
+
     /// The runs that may hold keys of a filter.
     pub(super) fn runs_of(&self, filter: u64) -> Vec<Run> {
         let first = self.state.shard(filter).map_or(u64::MAX, Shard::first_run);
