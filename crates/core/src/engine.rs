@@ -139,6 +139,8 @@ struct Shared {
     pace: pace::Pace,
     /// Filters get their names one after another: a name is looked up in one slot and may be taken in another.
     naming: tokio::sync::Mutex<()>,
+    /// How far every node has folded the catalog, as far as this one knows.
+    confirmed: std::sync::Mutex<Position>,
     /// Versions are made, and chunks removed, one after another.
     versions: tokio::sync::Mutex<versions::Known>,
     /// Versions of a cluster that were read lately.
@@ -232,6 +234,7 @@ impl Builder {
             directory: Directory::new(slots),
             pace: pace::Pace::new(&*self.clock),
             naming: tokio::sync::Mutex::default(),
+            confirmed: std::sync::Mutex::default(),
             versions: tokio::sync::Mutex::default(),
             shelf: versions::Shelf::default(),
             maintenance: (0..slots).map(|_| tokio::sync::Mutex::default()).collect(),
@@ -389,7 +392,8 @@ impl Shared {
         }
         let shard = slot.state.shard(filter);
         let stored = slot.stored.get(&filter).map(|stored| stored.counts).unwrap_or_default();
-        self.directory.show(slot.state.slot(), filter, shard.map(|shard| (shard, stored)), |definition| {
+        let (number, at) = (slot.state.slot(), slot.last_entry);
+        self.directory.show(number, filter, shard.map(|shard| (shard, stored)), at, |definition| {
             let secret = self.means.secret_for(&definition.spec);
             Hasher::new(definition.spec.family, secret).map_err(|error| Error::Invalid(error.to_string()))
         })

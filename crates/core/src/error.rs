@@ -15,6 +15,9 @@ pub enum Error {
     /// Another node has to be asked; nothing was changed here. Who that is can be known now.
     #[error("{0}")]
     Moved(String),
+    /// The filter was dropped, and nothing was changed in it. Its name may mean another one by now, or none.
+    #[error("{0}")]
+    Gone(String),
     /// Stored bytes are not what was written. The message names the file and the offset.
     #[error("{0}")]
     Corrupt(String),

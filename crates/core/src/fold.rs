@@ -65,6 +65,16 @@ pub enum Outcome {
     Passed,
 }
 
+/// Why a filter does not get a name that another one has.
+pub fn name_taken(name: &str) -> String {
+    format!("there is a filter {name} already")
+}
+
+/// Why an entry is refused whose filter is not there.
+pub(crate) fn no_filter(filter: u64) -> String {
+    format!("there is no filter {filter:x}")
+}
+
 /// What is to be done in a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work<'a> {
@@ -283,7 +293,7 @@ impl State {
         if !self.filters.contains_key(&filter) {
             return Ok(match work {
                 Work::Other(Operation::Barrier | Operation::Drop | Operation::Switch) => Outcome::Done,
-                _ => Outcome::Refused(format!("there is no filter {filter:x}")),
+                _ => Outcome::Refused(no_filter(filter)),
             });
         }
         if let Work::AddAbsent(keys) = work {
@@ -383,7 +393,7 @@ impl State {
         }
         let at_home = definition.home(self.slots) == self.slot;
         if at_home && self.names.contains_key(&definition.name) {
-            return Ok(Outcome::Refused(format!("there is a filter {} already", definition.name)));
+            return Ok(Outcome::Refused(name_taken(&definition.name)));
         }
         let shard = Shard::new(definition, self.checkpoint + 1, &self.means)?;
         self.adopt(filter, shard);
@@ -416,7 +426,7 @@ impl State {
             Err(error) => return Outcome::Refused(error.to_string()),
         };
         let Some(now) = self.filters.get(&filter).map(|shard| shard.definition.clone()) else {
-            return Outcome::Refused(format!("there is no filter {filter:x}"));
+            return Outcome::Refused(no_filter(filter));
         };
         let next = now.described(&like);
         if from.is_some_and(|from| from != now.description()) {
@@ -435,7 +445,7 @@ impl State {
         if now.home(self.slots) == self.slot && next.name != now.name {
             let holder = self.names.get(&next.name).copied();
             if holder.is_some() && holder != next.replaces {
-                return Outcome::Refused(format!("there is a filter {} already", next.name));
+                return Outcome::Refused(name_taken(&next.name));
             }
             self.forget_name(&now.name, filter);
             self.names.insert(next.name.clone(), filter);

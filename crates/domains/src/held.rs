@@ -78,9 +78,14 @@ impl fmt::Debug for EngineFilter {
 
 impl Held for EngineFilter {
     fn look(&self, keys: &mut Keys<'_>, answers: &mut Vec<Answer>) {
-        match self.engine.filter(&self.name) {
-            Some(filter) => filter.contains_batch(keys.by(filter.hasher()), answers),
-            None => unknown(keys.len(), answers),
+        let is_known = self.engine.has_all_names();
+        let Some(filter) = self.engine.filter(&self.name).filter(|_| is_known) else {
+            return unknown(keys.len(), answers);
+        };
+        // One of several nodes may lack what the others have acknowledged.
+        let is_sure = self.engine.contains_at_once(&filter, keys.by(filter.hasher()), answers);
+        if !is_sure && self.engine.is_clustered() {
+            unknown(keys.len(), answers);
         }
     }
 

@@ -35,7 +35,7 @@ pub struct Told {
 impl Remote for EngineFilter {
     async fn ask(&self, keys: &[&[u8]]) -> Result<Told> {
         let name = &self.name;
-        let filter = self.engine.filter(name);
+        let filter = self.engine.find(name).await?;
         let filter = filter.ok_or_else(|| Error::Retry(format!("there is no filter {name}")))?;
         let keys: Vec<_> = keys.iter().map(|key| filter.hasher().fingerprint(key)).collect();
         let told = self.engine.look(&filter, &keys, None, Consistency::Current).await?;

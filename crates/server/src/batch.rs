@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use tokio::sync::Notify;
-use umbel_core::Result;
 use umbel_core::engine::{Answer, Handle, Written};
+use umbel_core::{Error, Result};
 use umbel_filter::Fingerprint;
 
 /// Keys after which a batch takes no more.
@@ -73,6 +73,13 @@ impl<T> Part<T> {
             Some(Err(error)) => Err(error.clone()),
             None => Ok(&[]),
         }
+    }
+}
+
+impl<T> Part<T> {
+    /// Whether it came to nothing because the filter was dropped.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.batch.outcome.get(), Some(Err(Error::Gone(_))))
     }
 }
 

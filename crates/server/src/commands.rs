@@ -184,10 +184,10 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::Del | Id::Unlink => keys::del(session, command).await,
         Id::Exists | Id::Touch => keys::exists(session, command).await,
         Id::Type => keys::kind(session, command).await,
-        Id::Keys => keys::keys(session, command),
-        Id::Scan => keys::scan(session, command),
-        Id::Randomkey => keys::random(session),
-        Id::Dbsize => keys::dbsize(session),
+        Id::Keys => keys::keys(session, command).await,
+        Id::Scan => keys::scan(session, command).await,
+        Id::Randomkey => keys::random(session).await,
+        Id::Dbsize => keys::dbsize(session).await,
         Id::Flushall | Id::Flushdb => keys::flush(session).await,
         Id::Ping => connection::ping(session, command),
         Id::Echo => connection::echo(session, command),
@@ -258,6 +258,38 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         | Id::UmbelPeer
         | Id::UmbelRebuild => Err(unknown_subcommand(id.row(), command)),
     }
+}
+
+/// Does something with the filter that a name means. If that filter was dropped meanwhile, the name is looked up again, behind a read
+/// barrier, and it is done once more with the filter that `again` gives.
+pub(crate) async fn with_filter<T>(
+    key: &[u8],
+    filter: &Arc<Handle>,
+    again: impl AsyncFnOnce() -> Outcome<Arc<Handle>>,
+    work: impl AsyncFn(&Arc<Handle>) -> umbel_core::Result<T>,
+) -> Outcome<T> {
+    match work(filter).await {
+        Err(umbel_core::Error::Gone(_)) => {}
+        done => return Ok(done?),
+    }
+    work(&again().await?).await.map_err(|error| failed_again(key, error))
+}
+
+/// The filter that a name means now, after the one that it meant was dropped.
+pub(crate) async fn filter_again(session: &Session, key: &[u8], or: &'static str) -> Outcome<Arc<Handle>> {
+    session.node.filter_again(&name_of(key)).await?.ok_or_else(|| or.into())
+}
+
+/// Why a command is not done that was done once more after its filter was dropped.
+pub(crate) fn failed_again(key: &[u8], error: umbel_core::Error) -> Refusal {
+    if matches!(error, umbel_core::Error::Gone(_)) { dropped(key) } else { error.into() }
+}
+
+/// What a client is told whose filter was dropped again and again while its command ran.
+pub(crate) fn dropped(key: &[u8]) -> Refusal {
+    let name = name_of(key);
+    format!("TRYAGAIN the filter {} was dropped while the command ran: try it again", name.escape_debug())
+        .into()
 }
 
 /// The filter that a command names in its first argument.

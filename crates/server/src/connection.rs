@@ -124,7 +124,10 @@ async fn take_commands<S: AsyncWrite + Unpin>(
     match session.add_run() {
         Some(part) => {
             part.known().await;
-            session.finish_adds(&part);
+            match part.is_gone() {
+                false => session.finish_adds(&part),
+                true => Box::pin(session.add_again()).await,
+            }
         }
         None => Box::pin(session.finish_run()).await,
     }

@@ -228,12 +228,14 @@ impl Node {
         now()
     }
 
-    /// The filter of that name, wherever it was made.
+    /// The filter of that name, as of all that any node has acknowledged.
     pub async fn filter(&self, name: &str) -> umbel_core::Result<Option<Arc<Handle>>> {
-        match self.engine.filter(name) {
-            None if self.engine.is_clustered() => self.engine.find(name).await,
-            found => Ok(found),
-        }
+        self.engine.find(name).await
+    }
+
+    /// The filter of that name, where the one that was found before was dropped meanwhile, or another node is about to make it.
+    pub async fn filter_again(&self, name: &str) -> umbel_core::Result<Option<Arc<Handle>>> {
+        self.engine.find_again(name).await
     }
 
     /// Where the log is at this moment, for whoever wants a version as new as that; none where other nodes have parts of it, and a

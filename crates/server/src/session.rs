@@ -17,6 +17,7 @@ use crate::acl::{Access, Denied, Login, Reason};
 use crate::batch::Part;
 use crate::clients::Client;
 use crate::cluster::wire;
+use crate::commands::bf::{self, Now};
 use crate::commands::table::{self, Id, Row};
 use crate::commands::{self, Outcome, Refusal};
 use crate::event_loop::{Local, Room};
@@ -435,13 +436,16 @@ impl Session {
         if !is_plain || node.pause.is_on() || node.clients.are_watched() || !id.row().takes(command.len()) {
             return false;
         }
+        // In this order: what was acknowledged before the command came is in the directory, and in what its version stands for.
+        if !node.engine.has_all_names() {
+            return false;
+        }
         let names = node.engine.names_version();
         let filter = match self.run.filter_again(command.get(1), names) {
             Some(filter) => Some(filter),
             None => node.engine.filter(&name_of(command.get(1))),
         };
-        // Another node may have made it a moment ago.
-        if filter.is_none() && (is_add(id) || node.engine.is_clustered()) {
+        if filter.is_none() && is_add(id) {
             return false;
         }
         let permitted =
@@ -491,10 +495,14 @@ impl Session {
         if filter.is_some() || !is_add(id) {
             return Ok(filter);
         }
+        self.make_filter_of_run(id, key).await
+    }
+
+    async fn make_filter_of_run(&self, id: Id, key: &[u8]) -> Result<Option<Arc<Handle>>, Refusal> {
         if is_cuckoo(id) {
             commands::cf::make(self, key, None).await.map(Some)
         } else {
-            commands::bf::make(self, key, None).await.map(Some)
+            bf::make(self, key, None).await.map(Some)
         }
     }
 
@@ -528,7 +536,7 @@ impl Session {
         }
         if let Some(part) = self.add_run() {
             part.known().await;
-            return self.finish_adds(&part);
+            return if part.is_gone() { self.add_again().await } else { self.finish_adds(&part) };
         }
         let (Some(id), Some(filter)) = (self.run.id, self.run.filter.clone()) else { return };
         let outcome = self.look_up_run(id, &filter).await;
@@ -560,18 +568,72 @@ impl Session {
     async fn look_up_run(&mut self, id: Id, filter: &Arc<Handle>) -> Outcome {
         let part = self.local.lookups.put(filter, &self.run.keys);
         part.known().await;
-        match part.answers() {
+        let failure = match part.answers() {
             Ok(answers) => {
                 self.answers.clear();
                 self.answers.extend_from_slice(answers);
+                None
             }
             // Nobody is refused for what others asked.
             Err(_) if part.is_shared() => {
-                self.answers = self.node.engine.contains(filter, &self.run.keys, None).await?;
+                match self.node.engine.contains(filter, &self.run.keys, None).await {
+                    Ok(answers) => {
+                        self.answers = answers;
+                        None
+                    }
+                    Err(error) => Some(error),
+                }
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => Some(error),
+        };
+        let is_gone = match &failure {
+            None => self.answers.contains(&Answer::Unknown),
+            Some(error) => matches!(error, umbel_core::Error::Gone(_)),
+        };
+        match (bf::again_if_gone(self, &self.run.key, filter, is_gone).await?, failure) {
+            (Now::Same, None) => {}
+            (Now::Same, Some(error)) => return Err(commands::failed_again(&self.run.key, error)),
+            (Now::Nothing, _) => self.answers = vec![Answer::Absent; self.run.keys.len()],
+            (Now::Other(now), _) => {
+                self.check_takes_run(id, &now)?;
+                let answers = self.node.engine.contains(&now, &self.run.keys, None).await;
+                self.answers = answers.map_err(|error| commands::failed_again(&self.run.key, error))?;
+            }
         }
         self.write_answers(id)
+    }
+
+    /// Says why keys that were hashed for the filter of a run cannot go to the one that has its name now, if so.
+    fn check_takes_run(&self, id: Id, now: &Handle) -> Outcome {
+        check_kind_of_run(id, Some(now))?;
+        let family = self.run.filter.as_ref().map(|filter| filter.hasher().family());
+        if family == Some(now.hasher().family()) { Ok(()) } else { Err(commands::dropped(&self.run.key)) }
+    }
+
+    /// Adds the keys of the run that is under way to the filter that its name means now: the one that it meant was dropped.
+    pub(crate) async fn add_again(&mut self) {
+        let Some(id) = self.run.id else { return };
+        let outcome = match self.add_run_again(id).await {
+            Ok(written) => {
+                let refused = written.refused.as_deref();
+                self.write_all_added(id, &written.answers, refused);
+                Ok(())
+            }
+            Err(refusal) => Err(refusal),
+        };
+        self.end_run(id, &outcome);
+    }
+
+    async fn add_run_again(&self, id: Id) -> Outcome<Written> {
+        let key = &self.run.key;
+        let filter = match self.node.filter_again(&name_of(key)).await? {
+            None => self.make_filter_of_run(id, key).await?,
+            found => found,
+        };
+        let filter = filter.ok_or_else(|| commands::dropped(key))?;
+        self.check_takes_run(id, &filter)?;
+        let written = self.node.engine.add(&filter, &self.run.keys).await;
+        written.map_err(|error| commands::failed_again(key, error))
     }
 
     fn write_answers(&mut self, id: Id) -> Outcome {
@@ -598,24 +660,27 @@ impl Session {
     /// Answers a run of adds, of which it is known what came.
     pub(crate) fn finish_adds(&mut self, part: &Part<Written>) {
         let Some(id) = self.run.id else { return };
-        let outcome = self.write_all_added(id, part);
+        let outcome = match part.answers() {
+            Ok(answers) => {
+                self.write_all_added(id, answers, part.refused());
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        };
         self.end_run(id, &outcome);
     }
 
-    fn write_all_added(&mut self, id: Id, part: &Part<Written>) -> Outcome {
-        let mut answers = part.answers()?;
+    fn write_all_added(&mut self, id: Id, mut answers: &[Option<bool>], refused: Option<&str>) {
         for length in &self.run.lengths {
             let (own, rest) = answers.split_at(*length as usize);
             answers = rest;
-            write_added(&mut self.reply, id, own, part);
+            write_added(&mut self.reply, id, own, refused);
         }
-        Ok(())
     }
 }
 
-fn write_added(reply: &mut Reply, id: Id, answers: &[Option<bool>], part: &Part<Written>) {
-    let full =
-        || Cow::from(part.refused().map_or_else(|| "ERR the filter is full".to_owned(), commands::full));
+fn write_added(reply: &mut Reply, id: Id, answers: &[Option<bool>], refused: Option<&str>) {
+    let full = || Cow::from(refused.map_or_else(|| "ERR the filter is full".to_owned(), commands::full));
     if id == Id::CfAdd {
         match answers {
             [None] => reply.error("Filter is full"),
@@ -631,7 +696,7 @@ fn write_added(reply: &mut Reply, id: Id, answers: &[Option<bool>], part: &Part<
         return;
     }
     let refused = if answers.contains(&None) { full() } else { Cow::default() };
-    commands::bf::write_many(reply, answers, &refused);
+    bf::write_many(reply, answers, &refused);
 }
 
 impl Run {

@@ -81,6 +81,8 @@ struct Acting {
     term: u64,
     /// The partitions of which it is the first host; none while the view is not settled.
     first: Partitions,
+    /// The partitions whose changes wait for this node if they are the catalog; none while the view is not settled.
+    confirms: Partitions,
 }
 
 /// What the record is to say.
@@ -127,7 +129,12 @@ impl Membership {
             }
         }
         let view = View::new(Vec::new(), settings.partitions, settings.copies, 0, None)?;
-        let acting = Acting { view: Arc::new(view), term: 1, first: Partitions::default() };
+        let acting = Acting {
+            view: Arc::new(view),
+            term: 1,
+            first: Partitions::default(),
+            confirms: Partitions::default(),
+        };
         let membership = Self {
             instance,
             acting: ArcSwap::from_pointee(acting),
@@ -195,6 +202,18 @@ impl Membership {
         }
         let acting = self.acting.load();
         acting.first.has_all(partitions).then_some(acting.term)
+    }
+
+    /// The term in which no change of the catalog is acknowledged before this node has folded it; none if it is not known that this holds
+    /// at this moment. Every lookup of a name asks.
+    #[inline]
+    pub fn term_as_confirmer(&self, catalog: u32) -> Option<u64> {
+        // In this order, as for `role`.
+        if !self.is_valid() {
+            return None;
+        }
+        let acting = self.acting.load();
+        acting.confirms.contains(catalog).then_some(acting.term)
     }
 
     /// Those of these partitions of which this node is the first host at this moment.
@@ -324,6 +343,7 @@ impl Membership {
             view: Arc::clone(&acting.view),
             term: acting.term + 1,
             first: acting.first.clone(),
+            confirms: acting.confirms.clone(),
         });
     }
 
@@ -390,6 +410,7 @@ impl Membership {
             view: Arc::clone(&unsettled),
             term: acting.term + 1,
             first: Partitions::default(),
+            confirms: Partitions::default(),
         });
         let key = self.key();
         let before = self.clock.now();
@@ -419,12 +440,21 @@ impl Membership {
             true => (0..view.partitions()).filter(is_mine).collect(),
             false => Partitions::default(),
         };
+        let confirms: Partitions = match view.is_settled() {
+            true => (0..view.partitions()).filter(|one| view.is_confirmer(self.name(), *one)).collect(),
+            false => Partitions::default(),
+        };
         let view = Arc::new(view);
         let mut changes = false;
         self.acting.rcu(|acting| {
             let is_same = acting.view.digest() == view.digest();
             changes = !is_same || acting.view.is_settled() != view.is_settled();
-            Acting { view: Arc::clone(&view), term: acting.term + u64::from(changes), first: first.clone() }
+            Acting {
+                view: Arc::clone(&view),
+                term: acting.term + u64::from(changes),
+                first: first.clone(),
+                confirms: confirms.clone(),
+            }
         });
         if changes {
             self.changes.send_modify(|changes| *changes += 1);

@@ -153,6 +153,20 @@ impl View {
         self.hosts.get(partition as usize).map_or(&[], Vec::as_slice)
     }
 
+    /// The nodes, by their places among all nodes, that have to fold a change of the catalog before it is acknowledged (rule A2). These
+    /// and no others may use their catalog without a read barrier while the view is settled (rule B3), so one function says both.
+    #[inline]
+    pub fn confirmers(&self, catalog: u32) -> &[u16] {
+        // A node that does not serve its catalog yet, or that is isolated, looks up every name behind a read barrier. Isolated ones are last.
+        let hosts = self.host_numbers(catalog);
+        &hosts[..hosts.partition_point(|index| !self.isolation.isolated.contains(index))]
+    }
+
+    /// Whether a node is one of these.
+    pub fn is_confirmer(&self, name: &str, catalog: u32) -> bool {
+        self.index(name).is_some_and(|index| self.confirmers(catalog).contains(&index))
+    }
+
     /// The first host of a partition.
     pub fn first(&self, partition: u32) -> Option<&Record> {
         self.hosts(partition).next()

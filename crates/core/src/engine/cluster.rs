@@ -11,12 +11,20 @@
 //! - **An add is acknowledged only when the first host has folded it**, whoever appended it, and not while it is open who that is.
 //! - **"Absent" comes from the first host, or from one that has just read the log to its end.**
 //!
+//! What filters there are and what they are called is in one partition that every node hosts, the catalog. Two more rules make names exact,
+//! and lookups of names cheap:
+//!
+//! - **A change of the catalog is acknowledged only when every node of the settled view has folded it** (rule A2).
+//! - **A node uses its catalog without a read barrier only while its lease is valid, its view is settled, and it has read the catalog to its
+//!   end once in its present term** (rule B3). A node that joins or comes back begins a term, so its barrier begins after what was
+//!   acknowledged without it.
+//!
 //! Who is first is agreed upon by all nodes before one acts on it ([`crate::cluster`]).
 
 use std::fmt::Debug;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -36,7 +44,7 @@ use super::versions::Publication;
 use super::{Engine, Shared};
 use crate::cluster::Partitions;
 use crate::definition::{CATALOG, home_of};
-use crate::entry::{Entry, Operation, Request};
+use crate::entry::{Entry, Operation, Request, SPREAD};
 use crate::fold::Counts;
 use crate::version::VersionShard;
 use crate::{Error, Position, Result};
@@ -87,6 +95,14 @@ pub trait Cluster: Debug + Send + Sync + 'static {
     fn overdue(&self) -> Option<watch::Receiver<u64>> {
         None
     }
+
+    /// The term in which no change of the catalog is acknowledged before this node has folded it; none if it is not known that this holds
+    /// at this moment. Every lookup of a name asks.
+    fn term_as_confirmer(&self, catalog: u32) -> Option<u64>;
+
+    /// Waits until this node, and every other one that may use its catalog without a read barrier, has folded it up to a position. At one
+    /// moment after the call began, all nodes act on one view, and the nodes of that view are asked.
+    async fn confirm(&self, catalog: u32, position: Position) -> Result<()>;
 
     /// Lets the first hosts of partitions append and fold entries; gives what came of each, in the same order. Entries that may be appended
     /// twice without harm (`repeatable`) are sent again where it is not known what became of them.
@@ -175,13 +191,31 @@ impl Engine {
         !answers.contains(&Answer::Unknown)
     }
 
-    /// The filter of that name, also if another node made it a moment ago.
+    /// Whether [`filter`](Self::filter) and [`filters`](Self::filters) know all that was acknowledged before this call.
+    #[inline]
+    pub fn has_all_names(&self) -> bool {
+        self.shared.has_all_names()
+    }
+
+    /// The filter of that name, as of all that was acknowledged before this call.
     pub async fn find(&self, name: &str) -> Result<Option<Arc<Handle>>> {
-        if let Some(found) = self.filter(name) {
-            return Ok(Some(found));
-        }
-        self.shared.prove_catalog().await?;
+        self.shared.prove_names().await?;
         Ok(self.filter(name))
+    }
+
+    /// The filter of that name, as of all that was in the log before this call: for a name whose filter was gone when it was used, and for
+    /// one that is refused because another node is about to take it.
+    pub async fn find_again(&self, name: &str) -> Result<Option<Arc<Handle>>> {
+        if self.shared.cluster.is_some() {
+            self.shared.read_to_end(self.shared.catalog()).await?;
+        }
+        Ok(self.filter(name))
+    }
+
+    /// All filters that users made, by name, as of all that was acknowledged before this call.
+    pub async fn find_all(&self) -> Result<Vec<Arc<Handle>>> {
+        self.shared.prove_names().await?;
+        Ok(self.filters())
     }
 
     /// The term in which this node does what one node does for all, the first host of the catalog; none if another one does. An engine by
@@ -250,7 +284,7 @@ impl Shared {
         let (lane, role) = (self.hosting(partition)?, cluster.role(partition));
         match role {
             Role::First { term } if lane.term.load(Ordering::Acquire) == term => return Ok(()),
-            _ => self.unless_overdue(lane.barrier(self)).await?,
+            _ => self.read_to_end(partition).await?,
         }
         if let Role::First { term } = role {
             lane.term.store(term, Ordering::Release);
@@ -260,7 +294,75 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes sure that all filters which were made are known here.
+    /// Reads a partition that is hosted here to its end. If it is the catalog, names are known from then on, for this term (rule B3).
+    pub(super) async fn read_to_end(&self, partition: u32) -> Result<()> {
+        let lane = self.hosting(partition)?;
+        // Before the barrier begins: what is acknowledged without this node is acknowledged before its term begins.
+        let term = self
+            .cluster
+            .as_ref()
+            .filter(|_| partition == self.catalog())
+            .and_then(|cluster| cluster.term_as_confirmer(partition));
+        self.unless_overdue(lane.barrier(self)).await?;
+        if let Some(term) = term {
+            lane.names_term.store(term, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether all changes of the catalog that were acknowledged before this call are folded here (rule B3).
+    #[inline]
+    pub(super) fn has_all_names(&self) -> bool {
+        let Some(cluster) = &self.cluster else { return true };
+        let catalog = self.catalog();
+        let term = cluster.term_as_confirmer(catalog);
+        term.is_some_and(|term| self.lanes[catalog as usize].names_term.load(Ordering::Acquire) == term)
+    }
+
+    /// Makes sure that all changes of the catalog that were acknowledged before this call are folded here. It waits for the log only if that
+    /// is not known already.
+    pub(super) async fn prove_names(&self) -> Result<()> {
+        if self.has_all_names() { Ok(()) } else { self.read_to_end(self.catalog()).await }
+    }
+
+    /// Waits until every node has folded a change of the catalog, so that it may be acknowledged (rule A2).
+    async fn confirm(&self, cluster: &dyn Cluster, position: Position) -> Result<()> {
+        cluster.confirm(self.catalog(), position).await?;
+        let mut confirmed = self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        *confirmed = position.max(*confirmed);
+        Ok(())
+    }
+
+    /// Waits until every node knows a filter by the name that it has here, before anything is acknowledged that was done by that name. The
+    /// name may come from a change that this node has folded and another one has not, and that is not acknowledged yet.
+    pub(super) async fn confirm_name(&self, filter: &Handle) -> Result<()> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let Some(position) = filter.unconfirmed_at() else { return Ok(()) };
+        let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        if confirmed < position {
+            // With all that is folded here, other filters need not ask again.
+            let position = position.max(self.applied(self.catalog()));
+            self.confirm(&**cluster, position).await.map_err(|error| match error {
+                Error::Retry(why) | Error::Moved(why) => Error::Retry(format!(
+                    "not every node knows the filter {} yet: {why}",
+                    filter.definition().name
+                )),
+                error => error,
+            })?;
+        }
+        filter.confirmed_up_to(position);
+        Ok(())
+    }
+
+    /// Whether an entry changes what filters there are, what they are called, or how they are described. What is for all slots of a
+    /// partition repeats what the home of the filter, which is in the catalog, was told before.
+    fn is_catalog_change(&self, partition: u32, entry: &Entry) -> bool {
+        let is_change =
+            matches!(entry.operation, Operation::Define(_) | Operation::Describe(_) | Operation::Drop);
+        is_change && partition == self.catalog() && entry.slot != SPREAD
+    }
+
+    /// Makes sure that all filters which were made are known here, whether that was acknowledged or not.
     pub(super) async fn prove_catalog(&self) -> Result<()> {
         if self.cluster.is_some() { self.prove(self.catalog()).await } else { Ok(()) }
     }
@@ -362,6 +464,10 @@ impl Shared {
         entries: Vec<(u32, Entry)>,
     ) -> Result<Vec<Applied>> {
         let count = entries.len();
+        let is_change =
+            |(_, (partition, entry)): &(usize, &(u32, Entry))| self.is_catalog_change(*partition, entry);
+        let changes: Vec<usize> =
+            entries.iter().enumerate().filter(is_change).map(|(place, _)| place).collect();
         let (mut here, mut there) = (Vec::new(), Vec::new());
         let (mut repeatable, mut named) = (true, None);
         let catalog = self.catalog();
@@ -379,12 +485,13 @@ impl Shared {
         }
         let (here_at, here): (Vec<usize>, Vec<_>) = here.into_iter().unzip();
         let (there_at, there): (Vec<usize>, Vec<_>) = there.into_iter().unzip();
+        // A change is confirmed by all nodes, this one among them.
+        let named = named.filter(|_| changes.is_empty());
         let sent = async {
             if there.is_empty() {
                 return Ok(Vec::new());
             }
             let applied = cluster.submit(there, repeatable).await?;
-            // Whoever made a filter can use it here at once.
             if let Some(applied) = named.and_then(|place| applied.get(place)) {
                 self.reach_here(catalog, applied.position).await?;
             }
@@ -399,6 +506,14 @@ impl Shared {
         let mut all = vec![Applied::default(); count];
         let places = here_at.into_iter().chain(there_at);
         places.zip(done.into_iter().chain(sent)).for_each(|(place, applied)| all[place] = applied);
+        // What was refused changed nothing.
+        let changed =
+            changes.into_iter().map(|place| &all[place]).filter(|applied| applied.refused.is_none());
+        if let Some(position) = changed.map(|applied| applied.position).max() {
+            self.confirm(cluster, position).await.map_err(|error| {
+                Error::Retry(format!("what filters there are may have been changed, or not: {error}"))
+            })?;
+        }
         Ok(all)
     }
 

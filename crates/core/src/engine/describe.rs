@@ -8,10 +8,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::handle::Handle;
-use super::requests::gone;
+use super::requests::{gone, refused};
 use super::{Engine, Shared};
 use crate::definition::{Definition, Growth};
 use crate::entry::{Entry, Operation, Request};
+use crate::fold::name_taken;
 use crate::{Error, Result};
 
 /// How often a change is made again because another node changed the same filter at the same time.
@@ -163,6 +164,7 @@ impl Shared {
         replace: bool,
     ) -> Result<()> {
         next.check()?;
+        self.prove_names().await?;
         let holder = self.directory.named(&next.name).filter(|holder| holder.id() != filter.id());
         if let Some(holder) = holder.as_ref().filter(|_| !replace) {
             self.check_over(holder)?;
@@ -198,7 +200,7 @@ impl Shared {
         if self.is_over(holder) {
             return Ok(());
         }
-        Err(Error::Invalid(format!("there is a filter {} already", holder.definition().name)))
+        Err(Error::Invalid(name_taken(&holder.definition().name)))
     }
 
     /// Drops the filter that another one took the place of, if it is still there.
@@ -215,7 +217,7 @@ impl Shared {
         let entry = Entry { filter: filter.id(), slot, request: Request::default(), operation };
         for applied in self.submit(vec![(self.lane(slot).partition, entry)]).await? {
             if let Some(why) = applied.refused {
-                return Err(Error::Invalid(why));
+                return Err(refused(filter, why));
             }
         }
         Ok(())

@@ -13,10 +13,10 @@ use umbel_filter::{Filter, Fingerprint};
 use super::cluster::Cluster;
 use super::handle::Handle;
 use super::lane::Slot;
-use super::requests::gone;
+use super::requests::{gone, named};
 use super::{Engine, Shared};
 use crate::budget::Reservation;
-use crate::fold::{Counts, Projection};
+use crate::fold::{Counts, Projection, no_filter};
 use crate::limits::{DUMP_CHUNK_BYTES_MAX, KEYS_PAGE_MAX};
 use crate::{Error, Result};
 
@@ -194,7 +194,10 @@ impl Engine {
         match &self.shared.cluster {
             None => Ok(Counts { items: filter.items(), held: filter.held(), removed: filter.removed() }),
             Some(cluster) => match self.shared.live_buckets(filter).await? {
-                None => self.shared.counts_in_nodes(&**cluster, filter).await,
+                None => {
+                    let counted = self.shared.counts_in_nodes(&**cluster, filter).await;
+                    counted.map_err(|error| named(filter, error))
+                }
                 Some(buckets) => {
                     let counted =
                         buckets.iter().map(|bucket| self.shared.counts_in_nodes(&**cluster, bucket));
@@ -345,8 +348,7 @@ impl Shared {
         if self.directory.numbered(filter).is_none() {
             self.prove_catalog().await?;
         }
-        let gone = || Error::Invalid(format!("there is no filter {filter:x}"));
-        self.directory.numbered(filter).ok_or_else(gone)
+        self.directory.numbered(filter).ok_or_else(|| Error::Gone(no_filter(filter)))
     }
 }
 

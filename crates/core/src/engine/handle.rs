@@ -11,7 +11,7 @@ use umbel_filter::{Fingerprint, Hasher, Kind};
 use super::window::Live;
 use crate::definition::Definition;
 use crate::fold::{Counters, Counts, Layer, Projection, Shard};
-use crate::{Error, Result};
+use crate::{Error, Position, Result};
 
 /// How many keys ahead of the one that is looked up lines are asked for.
 const KEYS_AHEAD: usize = 32;
@@ -72,6 +72,9 @@ pub struct Handle {
     pub(super) removals: AtomicU64,
     /// When it is gone, in milliseconds since 1970; the greatest number for never.
     expires: AtomicU64,
+    /// Where in the log it got the description that it has here, and whether some node may not have folded that.
+    named_at: Mutex<Position>,
+    is_unconfirmed: AtomicBool,
     /// Whether its keys are in other filters.
     windowed: bool,
     pub(super) live: ArcSwap<Live>,
@@ -136,6 +139,8 @@ impl Handle {
             absent: AtomicU64::new(u64::from(definition.shards)),
             elsewhere: AtomicU64::new(0),
             expires: AtomicU64::new(definition.expires.unwrap_or(u64::MAX)),
+            named_at: Mutex::default(),
+            is_unconfirmed: AtomicBool::new(false),
             windowed: definition.window.is_some(),
             live: ArcSwap::default(),
             looking: Mutex::default(),
@@ -306,6 +311,28 @@ impl Handle {
     /// Keys that were asked for here since the process was started, in batches of any length.
     pub fn lookups(&self) -> u64 {
         self.lookups.0.load(Ordering::Relaxed)
+    }
+
+    /// The log says at this position what it is and what it is called. All nodes have to know that before keys that it takes count.
+    fn described_at(&self, at: Position) {
+        let mut named_at = self.named_at.lock().unwrap_or_else(PoisonError::into_inner);
+        *named_at = at;
+        self.is_unconfirmed.store(true, Ordering::Release);
+    }
+
+    /// Where the log says what it is, if some node may not have read that.
+    #[inline]
+    pub(super) fn unconfirmed_at(&self) -> Option<Position> {
+        let is_unconfirmed = self.is_unconfirmed.load(Ordering::Acquire);
+        is_unconfirmed.then(|| *self.named_at.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Every node has folded the catalog up to a position.
+    pub(super) fn confirmed_up_to(&self, position: Position) {
+        let named_at = self.named_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if *named_at <= position {
+            self.is_unconfirmed.store(false, Ordering::Release);
+        }
     }
 
     /// Whether it remembers its newest keys only, in other filters.
@@ -480,6 +507,7 @@ impl Directory {
         slot: u16,
         id: u64,
         shard: Option<(&Shard, Counts)>,
+        at: Position,
         hasher: impl FnOnce(&Definition) -> Result<Hasher>,
     ) -> Result<()> {
         let handle = self.numbered(id);
@@ -511,7 +539,7 @@ impl Directory {
                     Arc::clone(vacant.insert(handle))
                 }
             };
-            self.show_in(&mut filters, &handle, slot, shard, on_disk)
+            self.show_in(&mut filters, &handle, slot, (shard, on_disk), at)
         };
         Ok(())
     }
@@ -522,8 +550,8 @@ impl Directory {
         filters: &mut Filters,
         handle: &Arc<Handle>,
         slot: u16,
-        shard: &Shard,
-        on_disk: Counts,
+        (shard, on_disk): (&Shard, Counts),
+        at: Position,
     ) -> Option<Arc<Projection>> {
         let (id, definition) = (handle.id, shard.definition());
         let place = handle.shard(slot)?;
@@ -532,7 +560,10 @@ impl Directory {
         if definition.home(self.slots) == slot {
             let before = handle.definition.swap(Arc::new(definition.clone()));
             handle.expires.store(definition.expires.unwrap_or(u64::MAX), Ordering::Relaxed);
-            filters.homed.insert(id);
+            if filters.homed.insert(id) || *before != *definition {
+                // Before it is found by its name.
+                handle.described_at(at);
+            }
             if before.name != definition.name {
                 filters.forget_name(&before.name, id);
             }
@@ -600,7 +631,6 @@ mod tests {
     use umbel_filter::{Family, Spec};
 
     use super::*;
-    use crate::Position;
     use crate::budget::Budget;
     use crate::entry::{Entry, Operation, Request, SPREAD};
     use crate::fold::{Archived, Means, State};
@@ -619,8 +649,9 @@ mod tests {
         let directory = Directory::new(2);
         let shard = |slot: usize| states[slot].shard(5).map(|shard| (shard, Counts::default()));
         // The other slot comes when this one has found that the filter is not there.
-        let shown = directory.show(0, 5, shard(0), |_| {
-            directory.show(1, 5, shard(1), |_| hasher()).unwrap();
+        let at = Position::from_number(1);
+        let shown = directory.show(0, 5, shard(0), at, |_| {
+            directory.show(1, 5, shard(1), at, |_| hasher()).unwrap();
             hasher()
         });
         shown.unwrap();

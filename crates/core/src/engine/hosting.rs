@@ -212,7 +212,7 @@ impl Shared {
             if self.is_first(lane.partition) {
                 self.prove(lane.partition).await
             } else if is_due {
-                lane.barrier(self).await
+                self.read_to_end(lane.partition).await
             } else {
                 Ok(())
             }

@@ -52,6 +52,8 @@ pub(super) struct Lane {
     pub(super) folded_bytes: AtomicU64,
     /// The term in which it was read to its end; 0 for none.
     pub(super) term: AtomicU64,
+    /// The same for the term in which changes of the catalog wait for this node; only the catalog has one.
+    pub(super) names_term: AtomicU64,
     /// How often somebody began to read it to its end, and which of them was the last to succeed.
     barriers_begun: AtomicU64,
     barriers_done: AtomicU64,
@@ -120,6 +122,7 @@ impl Lane {
             entries: AtomicU64::new(0),
             folded_bytes: AtomicU64::new(0),
             term: AtomicU64::new(0),
+            names_term: AtomicU64::new(0),
             barriers_begun: AtomicU64::new(0),
             barriers_done: AtomicU64::new(0),
             read_at: AtomicU64::new(0),
@@ -453,6 +456,7 @@ impl Lane {
         };
         self.folded_bytes.store(0, Ordering::Relaxed);
         self.term.store(0, Ordering::Release);
+        self.names_term.store(0, Ordering::Release);
         self.is_outdated.store(false, Ordering::Relaxed);
         self.publish(turn.applied);
     }

@@ -16,7 +16,7 @@ use umbel_filter::Fingerprint;
 use super::cluster::{Cluster, Role};
 use super::handle::{Answer, Handle};
 use super::lane::Lane;
-use super::requests::Token;
+use super::requests::{Token, named};
 use super::window::join;
 use super::{Engine, Shared};
 use crate::{Error, Result};
@@ -71,10 +71,11 @@ impl Engine {
             return Ok(Told { answers, position, age: Duration::ZERO });
         };
         let after = after.unwrap_or(&none);
-        match filter.is_window() {
+        let told = match filter.is_window() {
             true => self.shared.look_at_window(&**cluster, filter, keys, after, consistency).await,
             false => self.shared.look_in_nodes(&**cluster, filter, keys, after, consistency).await,
-        }
+        };
+        told.map_err(|error| named(filter, error))
     }
 
     /// Asks for keys of a filter whose slots are hosted here, for another node.

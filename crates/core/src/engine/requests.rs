@@ -15,6 +15,7 @@ use super::steps::Why;
 use super::{Engine, Shared};
 use crate::definition::{CATALOG, Definition, Growth, Window};
 use crate::entry::{Entry, Operation, Request, SPREAD};
+use crate::fold::no_filter;
 use crate::limits::FINGERPRINTS_MAX;
 use crate::{Error, Position, Result};
 
@@ -286,7 +287,7 @@ impl Engine {
         keys: &[Fingerprint],
         after: Option<&Token>,
     ) -> Result<Vec<Answer>> {
-        let told = self.shared.contains(filter, keys, after).await;
+        let told = self.shared.contains(filter, keys, after).await.map_err(|error| named(filter, error));
         if told.as_ref().is_ok_and(|answers| !answers.contains(&Answer::Unknown)) {
             return told;
         }
@@ -313,10 +314,7 @@ impl Engine {
             }
             return Ok(counts);
         }
-        match &self.shared.cluster {
-            None => self.shared.verify(filter, keys).await,
-            Some(cluster) => self.shared.verify_in_nodes(&**cluster, filter, keys).await,
-        }
+        self.shared.verify_anywhere(filter, keys).await
     }
 
     /// How often each key is in a filter with removals: exactly, if it keeps its keys, and at most, if not.
@@ -325,17 +323,18 @@ impl Engine {
             return self.verify(filter, keys).await;
         }
         check_has_array(&filter.definition())?;
-        match &self.shared.cluster {
-            None => self.shared.verify(filter, keys).await,
-            Some(cluster) => self.shared.verify_in_nodes(&**cluster, filter, keys).await,
-        }
+        self.shared.verify_anywhere(filter, keys).await
     }
 
     /// Forgets all keys of a filter.
     pub async fn clear(&self, filter: &Arc<Handle>) -> Result<()> {
         match filter.definition().window {
             Some(window) => self.shared.clear_window(filter, window).await,
-            None => self.shared.everywhere(filter.id(), &filter.definition(), &Operation::Clear).await,
+            None => {
+                let definition = filter.definition();
+                let cleared = self.shared.everywhere(filter.id(), &definition, &Operation::Clear);
+                cleared.await.map_err(|error| named(filter, error))
+            }
         }
     }
 
@@ -381,7 +380,17 @@ pub(super) fn check_has_array(definition: &Definition) -> Result<()> {
 }
 
 pub(super) fn gone(filter: &Handle) -> Error {
-    Error::Invalid(format!("the filter {} was dropped", filter.definition().name))
+    Error::Gone(format!("the filter {} was dropped", filter.definition().name))
+}
+
+/// An error of what was done to a filter, in words of users: these do not know its number, by which nodes ask each other.
+pub(super) fn named(filter: &Handle, error: Error) -> Error {
+    if matches!(error, Error::Gone(_)) { gone(filter) } else { error }
+}
+
+/// Why a filter refused something.
+pub(super) fn refused(filter: &Handle, why: String) -> Error {
+    if why == no_filter(filter.id()) { gone(filter) } else { Error::Invalid(why) }
 }
 
 /// Keys of one partition.
@@ -442,7 +451,7 @@ impl Shared {
             )));
         }
         self.reserve(self.share_of(bytes, definition.shards), &definition.name).await?;
-        self.prove_catalog().await?;
+        self.prove_names().await?;
         self.free_name(&definition.name).await?;
         let id = self.random.next();
         let operation = Operation::Define(definition.encode()?);
@@ -459,12 +468,16 @@ impl Shared {
                 return Err(Error::Invalid(why));
             }
         }
+        if let Some(handle) = self.directory.numbered(id) {
+            // All nodes know it: that was waited for.
+            self.confirm_name(&handle).await?;
+        }
         if definition.shards > 1 {
             self.everywhere(id, &definition, &home.operation).await?;
         }
         self.directory
             .numbered(id)
-            .ok_or_else(|| Error::Invalid(format!("the filter {} was dropped meanwhile", definition.name)))
+            .ok_or_else(|| Error::Gone(format!("the filter {} was dropped meanwhile", definition.name)))
     }
 
     /// Asks for keys, wherever they are.
@@ -489,6 +502,15 @@ impl Shared {
         let mut answers = Vec::new();
         filter.contains_batch(keys, &mut answers);
         Ok(answers)
+    }
+
+    /// How often each key is in a filter, wherever its slots are hosted.
+    async fn verify_anywhere(&self, filter: &Arc<Handle>, keys: &[Fingerprint]) -> Result<Vec<u64>> {
+        let counts = match &self.cluster {
+            None => self.verify(filter, keys).await,
+            Some(cluster) => self.verify_in_nodes(&**cluster, filter, keys).await,
+        };
+        counts.map_err(|error| named(filter, error))
     }
 
     /// How often each key is in a filter whose slots are hosted here; at most, if it does not keep its keys.
@@ -534,10 +556,16 @@ impl Shared {
         let home = filter.definition().home(slots);
         let home = Entry { filter: id, slot: home, request: Request::default(), operation: Operation::Drop };
         let partition = self.lane(home.slot).partition;
-        self.submit(vec![(partition, home)]).await?;
+        for applied in self.submit(vec![(partition, home)]).await? {
+            if let Some(why) = applied.refused {
+                return Err(refused(filter, why));
+            }
+        }
         // If the home forgot that it is dropped while other slots remember, the filter would be back without its keys.
         self.log.sync(partition).await?;
-        self.everywhere(id, &filter.definition(), &Operation::Drop).await?;
+        if filter.definition().shards > 1 {
+            self.everywhere(id, &filter.definition(), &Operation::Drop).await?;
+        }
         if filter.is_window() { self.drop_buckets(filter).await } else { Ok(()) }
     }
 
@@ -562,6 +590,7 @@ impl Shared {
             self.work.is_unfinished();
         }
         match applied?.into_iter().find_map(|applied| applied.refused) {
+            Some(why) if why == no_filter(id) => Err(Error::Gone(why)),
             Some(why) => Err(Error::Invalid(why)),
             None => Ok(()),
         }
@@ -595,6 +624,7 @@ impl Shared {
         operation: impl Fn(Vec<Fingerprint>) -> Operation,
     ) -> Result<Written> {
         filter.used.store(true, Ordering::Relaxed);
+        self.confirm_name(filter).await?;
         // In a cluster, other nodes may do it all, and this one may wait for a log that it does not reach. Its lanes load what they need.
         if self.cluster.is_none() {
             self.load(filter).await?;
@@ -624,7 +654,7 @@ impl Shared {
         for (partition, applied) in partitions.into_iter().zip(applied) {
             written.token.see(partition, applied.position);
             if let Some(why) = applied.refused {
-                return Err(Error::Invalid(why));
+                return Err(refused(filter, why));
             }
             written.refused = written.refused.or(applied.full);
             answers.extend(applied.answers);

@@ -209,7 +209,7 @@ impl Shared {
         if !filter.is_window() {
             return Ok(None);
         }
-        self.prove_catalog().await?;
+        self.prove_names().await?;
         Ok(Some(self.known_buckets(filter)))
     }
 
@@ -317,6 +317,7 @@ impl Shared {
         let bucket = match self.create(new).await {
             // Another node may have been faster.
             Err(error) if self.cluster.is_some() => {
+                self.prove_catalog().await?;
                 self.directory.named(&bucket_name(filter.id(), number)).ok_or(error)?
             }
             made => made?,
@@ -333,6 +334,7 @@ impl Shared {
         keys: &[Fingerprint],
         request: Request,
     ) -> Result<Written> {
+        self.confirm_name(filter).await?;
         // Not before the times are known that other nodes carried into the log: a bucket that is over there is dropped.
         self.live_buckets(filter).await?;
         let number = self.window_now() / window.bucket_ms();

@@ -1,6 +1,7 @@
 //! Several engines on one log: each answers for all, whoever hosts what, and whatever becomes of the others.
 
 mod looks;
+mod names;
 mod orphans;
 mod rebuilds;
 mod threads;
@@ -18,8 +19,8 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use umbel_core::clock::ManualClock;
 use umbel_core::engine::{
-    Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, NewFilter, PartChanges, PartOf, Publication,
-    Question, Role, Settings, Shape, Told,
+    Answer, Applied, BlocksFrom, Cluster, Consistency, Engine, Handle, NewFilter, PartChanges, PartOf,
+    Publication, Question, Role, Settings, Shape, Told,
 };
 use umbel_core::entry::Request;
 use umbel_core::fold::Counts;
@@ -51,6 +52,8 @@ struct Town {
     /// What was sent and may be sent again.
     sent: Mutex<Vec<(u32, Bytes)>>,
     table: Mutex<Table>,
+    /// The rule that nodes break, so that it is known that tests find it.
+    broken: Mutex<Option<names::Rule>>,
 }
 
 /// What a node knows of the others.
@@ -58,7 +61,9 @@ struct Town {
 struct Knowledge {
     /// What it acts on.
     table: Table,
-    /// The version that each node with a lease acted on when this one last looked.
+    /// The number of the listing that it acts on: of the table and of the nodes that had a lease.
+    listing: u64,
+    /// The listing that each node with a lease acted on when this one last looked.
     seen: Vec<Option<u64>>,
     has_lease: bool,
     /// Another one whenever it learned something.
@@ -68,7 +73,7 @@ struct Knowledge {
 impl Knowledge {
     /// Whether all nodes act on the same.
     fn is_settled(&self) -> bool {
-        self.seen.iter().flatten().all(|version| *version == self.table.version)
+        self.seen.iter().flatten().all(|listing| *listing == self.listing)
     }
 }
 
@@ -98,8 +103,11 @@ impl Town {
         let table = lock(&self.table).clone();
         let mut seats = lock(&self.seats);
         let had_lease = std::mem::replace(&mut seats[node].has_lease, true);
+        let leases =
+            seats.iter().enumerate().map(|(node, seat)| u64::from(seat.has_lease) << node).sum::<u64>();
+        seats[node].listing = table.version << NODES | leases;
         let is_new = std::mem::replace(&mut seats[node].table, table.clone()) != table;
-        let seen: Vec<_> = seats.iter().map(|seat| seat.has_lease.then_some(seat.table.version)).collect();
+        let seen: Vec<_> = seats.iter().map(|seat| seat.has_lease.then_some(seat.listing)).collect();
         let seat = &mut seats[node];
         if is_new || !had_lease || seat.seen != seen {
             (seat.seen, seat.term) = (seen, seat.term + 1);
@@ -130,6 +138,38 @@ impl Cluster for Seat {
         } else {
             Role::Other
         }
+    }
+
+    fn term_as_confirmer(&self, _catalog: u32) -> Option<u64> {
+        let (mine, broken) = (self.town.knows(self.me), *lock(&self.town.broken));
+        let has_lease = mine.has_lease || broken == Some(names::Rule::NamesWithLease);
+        let is_settled = mine.is_settled() || broken == Some(names::Rule::NamesInSettledView);
+        let term = if broken == Some(names::Rule::NamesReadOnce) { 1 } else { mine.term };
+        (has_lease && is_settled).then_some(term)
+    }
+
+    async fn confirm(&self, catalog: u32, position: Position) -> Result<()> {
+        let mine = self.town.knows(self.me);
+        if *lock(&self.town.broken) == Some(names::Rule::ChangesConfirmed) {
+            return Ok(());
+        }
+        if !mine.has_lease || !mine.is_settled() {
+            return Err(Error::Retry("not all nodes act on the same".into()));
+        }
+        for node in (0..NODES).filter(|node| mine.seen[*node].is_some()) {
+            let engine = self.town.engine(node)?;
+            let mut reached = engine.reach_for_peer(catalog, position).await;
+            for _ in 0..10 {
+                // The log was trimmed before it was read there: newer checkpoints are taken in.
+                if !matches!(reached, Err(Error::Retry(_))) {
+                    break;
+                }
+                let _ = engine.follow().await;
+                reached = engine.reach_for_peer(catalog, position).await;
+            }
+            reached?;
+        }
+        Ok(())
     }
 
     async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>> {
@@ -350,16 +390,34 @@ impl World {
         self.everybody_learns();
     }
 
-    /// All nodes that are there learn what the registry says, and then that all have learned it.
-    fn everybody_learns(&self) {
+    /// The same for those whose lease has not ended.
+    fn those_with_leases_learn(&self) {
         for _ in 0..2 {
+            (0..NODES).filter(|node| self.town.knows(*node).has_lease).for_each(|node| self.town.learn(node));
+        }
+    }
+
+    /// All nodes that are there learn what the registry says, then who is there since, and then that all have learned it.
+    fn everybody_learns(&self) {
+        for _ in 0..3 {
             (0..NODES).filter(|node| self.town.engine(*node).is_ok()).for_each(|node| self.town.learn(node));
         }
     }
 }
 
+/// The filter of a name that is there. Where the catalog was trimmed before a node read it, newer checkpoints are taken in first.
+async fn found(engine: &Engine, name: &str) -> Arc<Handle> {
+    for _ in 0..10 {
+        match engine.find(name).await {
+            Err(Error::Retry(_)) => _ = engine.follow().await,
+            found => return found.unwrap().unwrap(),
+        }
+    }
+    panic!("the catalog cannot be read");
+}
+
 async fn absent(engine: &Engine, name: &str, keys: &[Fingerprint]) -> usize {
-    let filter = engine.find(name).await.unwrap().unwrap();
+    let filter = found(engine, name).await;
     let answers = engine.contains(&filter, keys, None).await.unwrap();
     assert!(!answers.contains(&Answer::Unknown), "{answers:?}");
     answers.iter().filter(|answer| **answer == Answer::Absent).count()
@@ -513,8 +571,9 @@ fn counts_are_whole_or_an_error_while_hosts_change() {
 }
 
 /// One of many lives of a cluster.
-async fn life(seed: u64, steps: usize) {
+async fn life(seed: u64, steps: usize, broken: Option<names::Rule>) {
     let world = World::new(seed).await;
+    *lock(&world.town.broken) = broken;
     let node = world.below(NODES);
     world.engine(node).create(everywhere("bloom", Spec::bloom(500, 0.01))).await.unwrap();
     world.engine(node).create(everywhere("counting", Spec::counting(400, 0.05))).await.unwrap();
@@ -524,8 +583,15 @@ async fn life(seed: u64, steps: usize) {
     let mut unsure: HashMap<(&str, u64), bool> = HashMap::new();
     let names = ["bloom", "counting", "small"];
     let mut recent: Vec<(&str, Vec<u64>)> = Vec::new();
+    let mut register = names::Register::default();
     for step in 0..steps {
         let node = world.below(NODES);
+        match world.below(16) {
+            0 => world.everybody_learns(),
+            // Those that sleep do not.
+            1 => world.those_with_leases_learn(),
+            _ => {}
+        }
         let Ok(engine) = world.town.engine(node) else {
             if world.below(3) == 0 {
                 world.start(node).await.unwrap();
@@ -547,7 +613,8 @@ async fn life(seed: u64, steps: usize) {
         });
         let fingerprints: Vec<Fingerprint> = numbers.iter().map(|number| key(*number)).collect();
         let found = engine.find(name).await;
-        match (world.below(23), found) {
+        match (world.below(30), found) {
+            (23.., _) => register.step(&world, node, &engine, &format!("seed {seed}, step {step}")).await,
             (0..6, Ok(found)) => {
                 recent.push((name, numbers.clone()));
                 let filter = found.unwrap_or_else(|| panic!("seed {seed}, step {step}: {name} is not there"));
@@ -726,6 +793,6 @@ fn many_lives_of_a_cluster() {
     let cases = std::env::var("UMBEL_CLUSTER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let first = std::env::var("UMBEL_CLUSTER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     for seed in first..first + cases {
-        run(life(seed, 600));
+        run(life(seed, 600, None));
     }
 }

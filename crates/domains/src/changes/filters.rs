@@ -14,9 +14,9 @@ use crate::remote::written;
 use crate::{EngineFilter, Error, Result, ServerFilter};
 
 impl EngineFilter {
-    fn with_keys(&self, keys: &[Vec<u8>]) -> Result<(Arc<Handle>, Vec<Fingerprint>)> {
+    async fn with_keys(&self, keys: &[Vec<u8>]) -> Result<(Arc<Handle>, Vec<Fingerprint>)> {
         let name = &self.name;
-        let filter = self.engine.filter(name);
+        let filter = self.engine.find(name).await?;
         let filter = filter.ok_or_else(|| Error::Retry(format!("there is no filter {name}")))?;
         if !filter.is_erasable() || !filter.definition().retain {
             return Err(Error::Invalid(format!(
@@ -31,7 +31,7 @@ impl EngineFilter {
 #[async_trait]
 impl Counting for EngineFilter {
     async fn add(&self, keys: &[Vec<u8>], request: Request) -> Result<()> {
-        let (filter, keys) = self.with_keys(keys)?;
+        let (filter, keys) = self.with_keys(keys).await?;
         let written = self.engine.add_as(&filter, &keys, request).await?;
         match written.refused {
             // A request that is repeated is refused again, even when there is room by then. Who counts afterwards will find out.
@@ -41,13 +41,13 @@ impl Counting for EngineFilter {
     }
 
     async fn remove(&self, keys: &[Vec<u8>], request: Request) -> Result<()> {
-        let (filter, keys) = self.with_keys(keys)?;
+        let (filter, keys) = self.with_keys(keys).await?;
         self.engine.remove_as(&filter, &keys, request).await?;
         Ok(())
     }
 
     async fn counts(&self, keys: &[Vec<u8>]) -> Result<Vec<u64>> {
-        let (filter, keys) = self.with_keys(keys)?;
+        let (filter, keys) = self.with_keys(keys).await?;
         Ok(self.engine.verify(&filter, &keys).await?)
     }
 

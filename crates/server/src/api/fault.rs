@@ -84,6 +84,7 @@ impl From<umbel_core::Error> for Fault {
         match error {
             Error::Retry(why) | Error::Closed(why) => Self::unavailable(why),
             Error::Invalid(why) => Self::invalid(why),
+            Error::Gone(why) => Self::not_found(why),
             gone @ Error::Trimmed { .. } => Self::of(StatusCode::GONE, "trimmed", gone.to_string()),
             other => Self::of(StatusCode::INTERNAL_SERVER_ERROR, "corrupt", other.to_string()),
         }

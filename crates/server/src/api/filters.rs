@@ -75,7 +75,7 @@ pub(super) async fn list(caller: Caller, page: Result<Query<Page>, QueryFault>) 
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(Fault::invalid(format!("limit is 1 to {PAGE_MAX}")));
     }
-    let filters = caller.node.engine.filters();
+    let filters = caller.node.engine.find_all().await?;
     let mut wanted = filters.iter().filter_map(|filter| {
         let name = name(filter);
         let is_wanted =
@@ -129,9 +129,11 @@ pub(super) async fn create(caller: Caller, request: Request) -> Reply<impl IntoR
             let location = format!("/v1/filters/{}", escaped(&new.name));
             Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(description(&caller, &filter))))
         }
-        Err(_) if caller.node.engine.filter(&name).is_some() => {
-            Err(Fault::conflict(format!("there is a filter {} already", new.name.escape_debug())))
-        }
+        // Where it is not known whether it was made, it may be its own that is there.
+        Err(error @ umbel_core::Error::Invalid(_)) => match caller.node.filter_again(&name).await? {
+            Some(_) => Err(Fault::conflict(format!("there is a filter {} already", new.name.escape_debug()))),
+            None => Err(error.into()),
+        },
         Err(error) => Err(error.into()),
     }
 }

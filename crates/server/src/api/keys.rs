@@ -20,6 +20,7 @@ use super::lines::Lines;
 use super::rebuild::begun;
 use crate::commands::look::{age_ms, reading};
 use crate::commands::table::Id;
+use crate::names::name_of;
 
 /// A key: text, or bytes in base64.
 #[derive(Deserialize)]
@@ -154,7 +155,7 @@ async fn change(caller: &Caller, name: &str, request: Request, change: Change) -
         return Err(Fault::conflict("keys can be removed from counting filters only"));
     }
     if is_text(&request) {
-        return change_lines(caller, &filter, lines(caller, request), change).await;
+        return change_lines(caller, name, &filter, lines(caller, request), change).await;
     }
     identity::check_filter(request.headers(), &filter)?;
     let hashed_already = is_hashed(&request);
@@ -166,7 +167,7 @@ async fn change(caller: &Caller, name: &str, request: Request, change: Change) -
         let Keys { keys, session, sequence } = super::json(request).await?;
         (hashed(&filter, keys)?, asker(session, sequence)?)
     };
-    let written = write(caller, &filter, &keys, who, change).await?;
+    let written = write(caller, name, &filter, &keys, who, change).await?;
     let done = written.answers.iter().filter(|answer| **answer == Some(true)).count();
     let mut reply = counted(keys.len() as u64, done as u64, &written.token, change);
     if !hashed_already {
@@ -178,7 +179,13 @@ async fn change(caller: &Caller, name: &str, request: Request, change: Change) -
     Ok(Json(reply))
 }
 
-async fn change_lines(caller: &Caller, filter: &Arc<Handle>, mut lines: Lines, change: Change) -> Reply {
+async fn change_lines(
+    caller: &Caller,
+    name: &str,
+    filter: &Arc<Handle>,
+    mut lines: Lines,
+    change: Change,
+) -> Reply {
     let (mut keys, mut taken, mut done) = (Vec::new(), 0, 0);
     let mut position = Token::default();
     loop {
@@ -187,7 +194,7 @@ async fn change_lines(caller: &Caller, filter: &Arc<Handle>, mut lines: Lines, c
         if !more.map_err(|fault| fault.after(taken))? {
             break;
         }
-        let written = write(caller, filter, &keys, entry::Request::default(), change).await;
+        let written = write(caller, name, filter, &keys, entry::Request::default(), change).await;
         let written = written.map_err(|fault| fault.after(taken))?;
         taken += written.answers.iter().flatten().count() as u64;
         if let Some(why) = written.refused {
@@ -201,20 +208,47 @@ async fn change_lines(caller: &Caller, filter: &Arc<Handle>, mut lines: Lines, c
 
 async fn write(
     caller: &Caller,
+    name: &str,
     filter: &Arc<Handle>,
     keys: &[Fingerprint],
     who: entry::Request,
     change: Change,
 ) -> Result<Written, Fault> {
+    if let Some(written) = write_to(caller, filter, keys, who, change).await? {
+        return Ok(written);
+    }
+    // The name may mean another filter by now, which takes the keys if it hashes them alike.
+    let now = caller.node.filter_again(&name_of(name.as_bytes())).await?;
+    let now = now.ok_or_else(|| Fault::no_filter(name))?;
+    let again = || Fault::unavailable(format!("the filter {} was dropped meanwhile", name.escape_debug()));
+    if now.hasher().family() != filter.hasher().family() {
+        return Err(again());
+    }
+    write_to(caller, &now, keys, who, change).await?.ok_or_else(again)
+}
+
+/// Nothing if the filter was dropped meanwhile.
+async fn write_to(
+    caller: &Caller,
+    filter: &Arc<Handle>,
+    keys: &[Fingerprint],
+    who: entry::Request,
+    change: Change,
+) -> Result<Option<Written>, Fault> {
     let engine = &caller.node.engine;
-    Ok(match change {
-        Change::Add => engine.add_as(filter, keys, who).await?,
-        Change::Remove => engine.remove_as(filter, keys, who).await?,
+    let written = match change {
+        Change::Add => engine.add_as(filter, keys, who).await,
+        Change::Remove => engine.remove_as(filter, keys, who).await,
         // A rebuild that failed, or that somebody finished, takes no keys.
         Change::Fill => {
-            engine.fill(filter, keys, who).await.map_err(|error| Fault::from(error).into_conflict())?
+            let written = engine.fill(filter, keys, who).await;
+            return written.map(Some).map_err(|error| Fault::from(error).into_conflict());
         }
-    })
+    };
+    match written {
+        Err(umbel_core::Error::Gone(_)) => Ok(None),
+        written => Ok(Some(written?)),
+    }
 }
 
 fn counted(keys: u64, done: u64, position: &Token, change: Change) -> Value {

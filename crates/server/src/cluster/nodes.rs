@@ -1,5 +1,6 @@
 //! All nodes as an engine sees them, and this one among them.
 
+mod confirm;
 mod requests;
 mod routing;
 

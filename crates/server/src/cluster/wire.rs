@@ -318,6 +318,7 @@ pub(crate) fn put_error(error: &Error) -> String {
         Error::Retry(why) => format!("TRYAGAIN {why}"),
         Error::Invalid(why) => format!("INVALID {why}"),
         Error::Moved(why) => format!("MOVED {why}"),
+        Error::Gone(why) => format!("GONE {why}"),
         Error::Corrupt(why) => format!("CORRUPT {why}"),
         // This node ends by it.
         Error::Closed(why) => format!("{} {why}", crate::commands::CLOSED),
@@ -332,6 +333,7 @@ pub(crate) fn error(line: &str) -> Error {
     match kind {
         "INVALID" => Error::Invalid(text()),
         "MOVED" => Error::Moved(text()),
+        "GONE" => Error::Gone(text()),
         "CORRUPT" => Error::Corrupt(text()),
         crate::commands::CLOSED => Error::Closed(text()),
         "TRIMMED" => match u128::from_str_radix(why, 16) {
@@ -392,6 +394,7 @@ mod tests {
             Error::Retry("a b".into()),
             Error::Invalid("a b".into()),
             Error::Moved("a b".into()),
+            Error::Gone("a b".into()),
             Error::Corrupt("a b".into()),
             Error::Closed("a b".into()),
             Error::Trimmed { oldest: Position::from_number(u128::MAX) },

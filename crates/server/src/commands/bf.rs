@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
+use umbel_core::Error;
 use umbel_core::definition::Growth;
 use umbel_core::engine::{Answer, Handle, NewFilter};
+use umbel_core::fold::name_taken;
 use umbel_filter::{Fingerprint, Layout, Spec};
 
 use super::arguments::{Words, float, integer, is, unsigned};
-use super::{Outcome, Refusal, cannot_tell, check_kind, filter_of, full};
+use super::{Outcome, Refusal, cannot_tell, check_kind, dropped, failed_again, filter_of, full, with_filter};
 use crate::names::name_of;
 use crate::resp::{Command, Reply};
 use crate::session::Session;
 
+/// How often a filter is made where others make and drop one of the same name at the same time.
+const TRIES: usize = 3;
 /// RedisBloom takes no larger one either.
 const EXPANSION_MAX: i64 = 32_768;
 
@@ -56,12 +60,24 @@ pub async fn make_unless_made(
     new: NewFilter,
     is_cuckoo: bool,
 ) -> Outcome<Arc<Handle>> {
-    match session.node.engine.create(new).await {
-        Ok(filter) => Ok(filter),
-        Err(error) => match session.node.filter(&name_of(key)).await? {
-            Some(filter) => check_kind(&filter, is_cuckoo).map(|()| filter),
-            None => Err(error.into()),
-        },
+    let mut left = TRIES;
+    loop {
+        left -= 1;
+        let error = match session.node.engine.create(new.clone()).await {
+            Ok(filter) => return Ok(filter),
+            Err(error) => error,
+        };
+        match session.node.filter_again(&name_of(key)).await? {
+            Some(filter) => return check_kind(&filter, is_cuckoo).map(|()| filter),
+            // The filter that had the name was dropped since, or the one that was made.
+            None => match error {
+                Error::Gone(_) if left > 0 => {}
+                Error::Invalid(why) if why == name_taken(&new.name) && left > 0 => {}
+                Error::Gone(_) => return Err(dropped(key)),
+                Error::Invalid(why) if why == name_taken(&new.name) => return Err(dropped(key)),
+                error => return Err(error.into()),
+            },
+        }
     }
 }
 
@@ -101,7 +117,11 @@ pub async fn reserve(session: &mut Session, command: Command<'_>) -> Outcome {
 pub async fn create(session: &mut Session, key: &[u8], new: NewFilter) -> Outcome {
     match session.node.engine.create(new).await {
         Ok(_) => session.reply.ok(),
-        Err(_) if session.node.filter(&name_of(key)).await?.is_some() => return Err("ERR item exists".into()),
+        // Where it is not known whether it was made, it may be its own that is there.
+        Err(error @ Error::Invalid(_)) => match session.node.filter_again(&name_of(key)).await? {
+            Some(_) => return Err("ERR item exists".into()),
+            None => return Err(error.into()),
+        },
         Err(error) => return Err(error.into()),
     }
     Ok(())
@@ -111,7 +131,16 @@ pub async fn create(session: &mut Session, key: &[u8], new: NewFilter) -> Outcom
 pub async fn add(session: &mut Session, command: Command<'_>) -> Outcome {
     let is_many = command.get(0).len() > "BF.ADD".len();
     let filter = existing_or_made(session, command.get(1), None).await?;
-    add_items(session, &filter, command, 2, is_many).await
+    add_items(session, &filter, Creates::Filter(None), command, 2, is_many).await
+}
+
+/// What is done about a filter that is not there.
+#[derive(Clone, Copy)]
+enum Creates {
+    /// One like this is made.
+    Filter(Option<Making>),
+    /// The command is refused.
+    Nothing,
 }
 
 /// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item...`
@@ -154,7 +183,8 @@ pub async fn insert(session: &mut Session, command: Command<'_>) -> Outcome {
     } else {
         filter_of(session, command.get(1), false).await?
     };
-    add_items(session, &filter, command, words.at(), true).await
+    let creates = if creates { Creates::Filter(Some(making)) } else { Creates::Nothing };
+    add_items(session, &filter, creates, command, words.at(), true).await
 }
 
 async fn existing_or_made(session: &Session, key: &[u8], making: Option<Making>) -> Outcome<Arc<Handle>> {
@@ -167,12 +197,23 @@ async fn existing_or_made(session: &Session, key: &[u8], making: Option<Making>)
 async fn add_items(
     session: &mut Session,
     filter: &Arc<Handle>,
+    creates: Creates,
     command: Command<'_>,
     first: usize,
     is_many: bool,
 ) -> Outcome {
-    let keys: Vec<Fingerprint> = command.from(first).map(|item| filter.hasher().fingerprint(item)).collect();
-    let written = session.node.engine.add(filter, &keys).await?;
+    let key = command.get(1);
+    let add = async |filter: &Arc<Handle>| {
+        let keys: Vec<Fingerprint> =
+            command.from(first).map(|item| filter.hasher().fingerprint(item)).collect();
+        session.node.engine.add(filter, &keys).await
+    };
+    let again = async || match (session.node.filter_again(&name_of(key)).await?, creates) {
+        (Some(filter), _) => check_kind(&filter, false).map(|()| filter),
+        (None, Creates::Filter(making)) => make(session, key, making).await,
+        (None, Creates::Nothing) => Err("ERR not found".into()),
+    };
+    let written = with_filter(key, filter, again, add).await?;
     let refused = full(written.refused.as_deref().unwrap_or("the filter is full"));
     match (is_many, &written.answers[..]) {
         (true, answers) => write_many(&mut session.reply, answers, &refused),
@@ -205,9 +246,23 @@ pub async fn look_up(session: &mut Session, command: Command<'_>, is_cuckoo: boo
         None => vec![Answer::Absent; command.len() - 2],
         Some(filter) => {
             check_kind(&filter, is_cuckoo)?;
-            let keys: Vec<Fingerprint> =
-                command.from(2).map(|item| filter.hasher().fingerprint(item)).collect();
-            session.node.engine.contains(&filter, &keys, None).await?
+            let hashed = |filter: &Handle| -> Vec<Fingerprint> {
+                command.from(2).map(|item| filter.hasher().fingerprint(item)).collect()
+            };
+            let answers = session.node.engine.contains(&filter, &hashed(&filter), None).await;
+            let is_gone = match &answers {
+                Ok(answers) => answers.contains(&Answer::Unknown),
+                Err(error) => matches!(error, Error::Gone(_)),
+            };
+            match again_if_gone(session, key, &filter, is_gone).await? {
+                Now::Same => answers.map_err(|error| failed_again(key, error))?,
+                Now::Nothing => vec![Answer::Absent; command.len() - 2],
+                Now::Other(filter) => {
+                    check_kind(&filter, is_cuckoo)?;
+                    let answers = session.node.engine.contains(&filter, &hashed(&filter), None).await;
+                    answers.map_err(|error| failed_again(key, error))?
+                }
+            }
         }
     };
     if answers.contains(&Answer::Unknown) {
@@ -218,6 +273,33 @@ pub async fn look_up(session: &mut Session, command: Command<'_>, is_cuckoo: boo
     }
     answers.iter().for_each(|answer| session.reply.boolean(*answer == Answer::Maybe));
     Ok(())
+}
+
+/// What a name means that meant another filter before.
+pub(crate) enum Now {
+    /// The same filter.
+    Same,
+    /// No filter.
+    Nothing,
+    /// This one.
+    Other(Arc<Handle>),
+}
+
+/// What a name means now, if the filter that it meant may have been dropped.
+pub(crate) async fn again_if_gone(
+    session: &Session,
+    key: &[u8],
+    filter: &Arc<Handle>,
+    is_gone: bool,
+) -> Outcome<Now> {
+    if !is_gone {
+        return Ok(Now::Same);
+    }
+    Ok(match session.node.filter_again(&name_of(key)).await? {
+        None => Now::Nothing,
+        Some(now) if now.id() == filter.id() => Now::Same,
+        Some(now) => Now::Other(now),
+    })
 }
 
 /// `BF.INFO key [field]`

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use umbel_core::Error;
 use umbel_core::definition::Growth;
 use umbel_core::engine::{Handle, NewFilter};
 use umbel_filter::{Fingerprint, Spec};
 
 use super::arguments::{Words, integer, is};
-use super::{Outcome, Refusal, bf, check_kind, filter_of};
+use super::{
+    Outcome, Refusal, bf, check_kind, failed_again, filter_again, filter_of, with_filter,
+};
 use crate::names::name_of;
 use crate::resp::Command;
 use crate::session::Session;
@@ -128,7 +131,8 @@ fn check_capacity(capacity: i64, bucket_size: u64) -> Outcome<u64> {
 pub async fn add(session: &mut Session, command: Command<'_>) -> Outcome {
     let filter = existing_or_made(session, command.get(1), None).await?;
     let unique = command.get(0).len() == "CF.ADDNX".len();
-    match add_items(session, &filter, command, 2, unique).await?[..] {
+    let again = async || made_again(session, command.get(1), None).await;
+    match add_items(session, &filter, again, command, 2, unique).await?[..] {
         [Some(added)] => session.reply.boolean(added),
         _ => return Err("Filter is full".into()),
     }
@@ -168,7 +172,11 @@ pub async fn insert(session: &mut Session, command: Command<'_>) -> Outcome {
     } else {
         filter_of(session, command.get(1), true).await?
     };
-    let added = add_items(session, &filter, command, words.at(), unique).await?;
+    let again = async || match creates {
+        true => made_again(session, command.get(1), Some(making)).await,
+        false => filter_again(session, command.get(1), "ERR not found").await,
+    };
+    let added = add_items(session, &filter, again, command, words.at(), unique).await?;
     session.reply.array(added.len());
     for added in added {
         match added {
@@ -187,21 +195,34 @@ async fn existing_or_made(session: &Session, key: &[u8], making: Option<Making>)
     }
 }
 
-/// For each item, whether it was added; nothing if the filter was too full.
+/// The filter of a name after the one that had it was dropped; it is made if there is none.
+async fn made_again(session: &Session, key: &[u8], making: Option<Making>) -> Outcome<Arc<Handle>> {
+    match session.node.filter_again(&name_of(key)).await? {
+        Some(filter) => check_kind(&filter, true).map(|()| filter),
+        None => make(session, key, making).await,
+    }
+}
+
+/// For each item, whether it was added; nothing if the filter was too full. If the filter was dropped, they go to the one that `again` gives.
 async fn add_items(
     session: &Session,
     filter: &Arc<Handle>,
+    again: impl AsyncFnOnce() -> Outcome<Arc<Handle>>,
     command: Command<'_>,
     first: usize,
     unique: bool,
 ) -> Outcome<Vec<Option<bool>>> {
-    let keys: Vec<Fingerprint> = command.from(first).map(|item| filter.hasher().fingerprint(item)).collect();
+    let hashed = |filter: &Handle| -> Vec<Fingerprint> {
+        command.from(first).map(|item| filter.hasher().fingerprint(item)).collect()
+    };
     let engine = &session.node.engine;
     if !unique {
-        let written = engine.add(filter, &keys).await?;
+        let add = async |filter: &Arc<Handle>| engine.add(filter, &hashed(filter)).await;
+        let written = with_filter(command.get(1), filter, again, add).await?;
         return Ok(written.answers.into_iter().map(|answer| answer.map(|_| true)).collect());
     }
-    Ok(engine.add_absent(filter, &keys).await?.answers)
+    let add = async |filter: &Arc<Handle>| engine.add_absent(filter, &hashed(filter)).await;
+    Ok(with_filter(command.get(1), filter, again, add).await?.answers)
 }
 
 /// `CF.EXISTS key item`, `CF.MEXISTS key item...`, where they stand alone.
@@ -215,8 +236,11 @@ pub async fn del(session: &mut Session, command: Command<'_>) -> Outcome {
         Some(filter) => check_kind(&filter, true).map(|()| filter)?,
         None => return Err("Not found".into()),
     };
-    let key = filter.hasher().fingerprint(command.get(2));
-    let written = session.node.engine.remove(&filter, &[key]).await?;
+    let remove = async |filter: &Arc<Handle>| {
+        session.node.engine.remove(filter, &[filter.hasher().fingerprint(command.get(2))]).await
+    };
+    let again = async || filter_again(session, command.get(1), "Not found").await;
+    let written = with_filter(command.get(1), &filter, again, remove).await?;
     session.reply.boolean(written.answers == [Some(true)]);
     Ok(())
 }
@@ -228,8 +252,19 @@ pub async fn count(session: &mut Session, command: Command<'_>) -> Outcome {
         return Ok(());
     };
     check_kind(&filter, true)?;
-    let key = filter.hasher().fingerprint(command.get(2));
-    let counts = session.node.engine.count(&filter, &[key]).await?;
+    let count = async |filter: &Arc<Handle>| {
+        session.node.engine.count(filter, &[filter.hasher().fingerprint(command.get(2))]).await
+    };
+    let counts = match count(&filter).await {
+        Err(Error::Gone(_)) => match session.node.filter_again(&name_of(command.get(1))).await? {
+            None => Vec::new(),
+            Some(filter) => {
+                check_kind(&filter, true)?;
+                count(&filter).await.map_err(|error| failed_again(command.get(1), error))?
+            }
+        },
+        counts => counts?,
+    };
     session.reply.count(counts.first().copied().unwrap_or_default());
     Ok(())
 }

@@ -50,8 +50,8 @@ pub async fn kind(session: &mut Session, command: Command<'_>) -> Outcome {
 }
 
 /// `KEYS pattern`
-pub fn keys(session: &mut Session, command: Command<'_>) -> Outcome {
-    let filters = session.node.engine.filters();
+pub async fn keys(session: &mut Session, command: Command<'_>) -> Outcome {
+    let filters = session.node.engine.find_all().await?;
     let names: Vec<_> = filters.iter().map(|filter| filter.definition()).collect();
     let found: Vec<_> = names
         .iter()
@@ -64,8 +64,8 @@ pub fn keys(session: &mut Session, command: Command<'_>) -> Outcome {
 }
 
 /// `RANDOMKEY`
-pub(crate) fn random(session: &mut Session) -> Outcome {
-    let filters = session.node.engine.filters();
+pub(crate) async fn random(session: &mut Session) -> Outcome {
+    let filters = session.node.engine.find_all().await?;
     let number = SystemRandom::default().next() % filters.len().max(1) as u64;
     match filters.get(number as usize) {
         Some(filter) => session.reply.bulk(key_of(&filter.definition().name)),
@@ -78,7 +78,7 @@ pub(crate) fn random(session: &mut Session) -> Outcome {
 ///
 /// Filters come in the order of a hash of their names, and the cursor is the last hash: whatever comes and goes meanwhile, a filter that is
 /// there all the time is seen, once.
-pub(crate) fn scan(session: &mut Session, command: Command<'_>) -> Outcome {
+pub(crate) async fn scan(session: &mut Session, command: Command<'_>) -> Outcome {
     let word = command.get(1);
     // Redis takes a negative number for the large one with the same bits.
     let cursor = unsigned(word).or_else(|| integer(word).map(|number| number as u64));
@@ -101,7 +101,8 @@ pub(crate) fn scan(session: &mut Session, command: Command<'_>) -> Outcome {
     let mut filters: Vec<(u64, Arc<Handle>)> = session
         .node
         .engine
-        .filters()
+        .find_all()
+        .await?
         .into_iter()
         .map(|filter| (place(&filter.definition().name), filter))
         .filter(|(place, _)| *place > cursor)
@@ -139,15 +140,15 @@ fn type_of(filter: &Handle) -> &'static str {
 }
 
 /// `DBSIZE`
-pub fn dbsize(session: &mut Session) -> Outcome {
-    let filters = session.node.engine.filters().len();
+pub async fn dbsize(session: &mut Session) -> Outcome {
+    let filters = session.node.engine.find_all().await?.len();
     session.reply.count(filters as u64);
     Ok(())
 }
 
 /// `FLUSHALL`, `FLUSHDB`
 pub async fn flush(session: &mut Session) -> Outcome {
-    for filter in session.node.engine.filters() {
+    for filter in session.node.engine.find_all().await? {
         session.node.engine.drop_filter(&filter).await?;
     }
     session.reply.ok();

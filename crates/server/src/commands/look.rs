@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use umbel_core::Error;
 use umbel_core::engine::{Answer, Consistency, Handle, Token, Told};
 
 use super::Outcome;
@@ -24,7 +25,11 @@ pub(super) async fn exists(
         None => Told { answers: vec![Answer::Unknown; command.len() - first], ..Told::default() },
         Some(filter) => {
             let keys = hashed(filter, command, first);
-            session.node.engine.look(filter, &keys, after, wanted).await?
+            match session.node.engine.look(filter, &keys, after, wanted).await {
+                // A filter that is not there has seen nothing.
+                Err(Error::Gone(_)) => Told { answers: vec![Answer::Unknown; keys.len()], ..Told::default() },
+                told => told?,
+            }
         }
     };
     session.reply.map(3);

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use umbel_core::Error;
 use umbel_core::engine::{Answer, Handle, Token, Written};
 use umbel_core::entry::Request;
 use umbel_filter::Fingerprint;
 
 use super::arguments::{Words, float, is, text, unsigned};
-use super::{Outcome, bf, look};
+use super::{Outcome, bf, filter_again, look, with_filter};
 use crate::growth::{Pace, seconds};
 use crate::making::Making;
 use crate::names::{key_of, name_of};
@@ -156,8 +157,12 @@ pub(super) async fn add(session: &mut Session, command: Command<'_>) -> Outcome 
     let ([id, sequence], first) = options(command, 2, ["SESSION", "SEQUENCE"])?;
     let request = request(id, sequence)?;
     let filter = any_filter(session, command.get(1)).await?;
-    let keys = hashed(&filter, command, first);
-    let written = session.node.engine.add_as(&filter, &keys, request).await?;
+    let engine = Arc::clone(&session.node.engine);
+    let write =
+        async |filter: &Arc<Handle>| engine.add_as(filter, &hashed(filter, command, first), request).await;
+    let key = command.get(1);
+    let again = async || filter_again(session, key, "ERR not found").await;
+    let written = with_filter(key, &filter, again, write).await?;
     write_written(session, &written);
     Ok(())
 }
@@ -167,8 +172,12 @@ pub(super) async fn remove(session: &mut Session, command: Command<'_>) -> Outco
     let ([id, sequence], first) = options(command, 2, ["SESSION", "SEQUENCE"])?;
     let request = request(id, sequence)?;
     let filter = any_filter(session, command.get(1)).await?;
-    let keys = hashed(&filter, command, first);
-    let written = session.node.engine.remove_as(&filter, &keys, request).await?;
+    let engine = Arc::clone(&session.node.engine);
+    let write =
+        async |filter: &Arc<Handle>| engine.remove_as(filter, &hashed(filter, command, first), request).await;
+    let key = command.get(1);
+    let again = async || filter_again(session, key, "ERR not found").await;
+    let written = with_filter(key, &filter, again, write).await?;
     write_written(session, &written);
     Ok(())
 }
@@ -207,7 +216,10 @@ pub(super) async fn exists(session: &mut Session, command: Command<'_>) -> Outco
         None => vec![Answer::Unknown; command.len() - first],
         Some(filter) => {
             let keys = hashed(filter, command, first);
-            session.node.engine.contains(filter, &keys, after.as_ref()).await?
+            match session.node.engine.contains(filter, &keys, after.as_ref()).await {
+                Err(Error::Gone(_)) => vec![Answer::Unknown; keys.len()],
+                answers => answers?,
+            }
         }
     };
     session.reply.map(2);
@@ -224,7 +236,11 @@ pub(super) async fn exists(session: &mut Session, command: Command<'_>) -> Outco
 /// `UMBEL.VERIFY key item...`
 pub(super) async fn verify(session: &mut Session, command: Command<'_>) -> Outcome {
     let filter = any_filter(session, command.get(1)).await?;
-    let counts = session.node.engine.verify(&filter, &hashed(&filter, command, 2)).await?;
+    let verify =
+        async |filter: &Arc<Handle>| session.node.engine.verify(filter, &hashed(filter, command, 2)).await;
+    let key = command.get(1);
+    let again = async || filter_again(session, key, "ERR not found").await;
+    let counts = with_filter(key, &filter, again, verify).await?;
     session.reply.array(counts.len());
     counts.iter().for_each(|count| session.reply.count(*count));
     Ok(())
@@ -244,7 +260,7 @@ pub(super) async fn wait(session: &mut Session, command: Command<'_>) -> Outcome
     loop {
         match session.node.engine.reached(&token).await {
             Ok(()) => break,
-            Err(umbel_core::Error::Retry(_)) if begun.elapsed() < most && !session.client.is_killed() => {
+            Err(Error::Retry(_)) if begun.elapsed() < most && !session.client.is_killed() => {
                 tokio::time::sleep(pause).await;
                 pause = (2 * pause).min(LOOK_AGAIN_MAX);
             }
@@ -423,7 +439,7 @@ pub(super) async fn growth(session: &mut Session, command: Command<'_>) -> Outco
 
 /// `UMBEL.LIST`
 pub(super) async fn list(session: &mut Session) -> Outcome {
-    let filters = session.node.engine.filters();
+    let filters = session.node.engine.find_all().await?;
     let items = session.node.items_of(&filters).await?;
     session.reply.array(filters.len());
     for (filter, items) in filters.into_iter().zip(items) {

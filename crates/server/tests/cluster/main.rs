@@ -5,6 +5,7 @@ mod common;
 
 mod copies;
 mod cut;
+mod names;
 mod races;
 mod rollouts;
 

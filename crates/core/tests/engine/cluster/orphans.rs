@@ -34,7 +34,7 @@ fn number_of(name: &str) -> u64 {
 pub(super) async fn are_removed(world: &World, seed: u64, rounds: u64) {
     for round in 0..rounds {
         let engine = world.engine(0);
-        let filter = engine.find("bloom").await.unwrap().unwrap();
+        let filter = found(&engine, "bloom").await;
         engine.add(&filter, &keys(1_000_000 + round * 200..1_000_200 + round * 200)).await.unwrap();
         for node in 0..NODES {
             // Whoever does not know the newest checkpoints finds out, and takes them in first.

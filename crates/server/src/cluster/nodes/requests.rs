@@ -191,6 +191,15 @@ impl Cluster for Nodes {
         Some(self.membership.overdue())
     }
 
+    #[inline]
+    fn term_as_confirmer(&self, catalog: u32) -> Option<u64> {
+        self.membership.term_as_confirmer(catalog)
+    }
+
+    async fn confirm(&self, catalog: u32, position: Position) -> Result<()> {
+        self.confirm_everywhere(catalog, position).await
+    }
+
     async fn submit(&self, entries: Vec<(u32, Bytes)>, repeatable: bool) -> Result<Vec<Applied>> {
         let repeat = if repeatable { Repeat::Always } else { Repeat::Never };
         let entries = &entries;

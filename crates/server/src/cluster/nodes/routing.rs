@@ -122,7 +122,7 @@ impl Nodes {
         matches!(place, Place::There(peer) if self.peers.is_unreached(peer))
     }
 
-    fn place_of(&self, routes: &Routes, number: u16) -> Result<Place> {
+    pub(super) fn place_of(&self, routes: &Routes, number: u16) -> Result<Place> {
         match routes.peers.get(usize::from(number)) {
             Some(Some(peer)) => Ok(Place::There(Arc::clone(peer))),
             _ => self.here().map(Place::Here),
