@@ -1,7 +1,7 @@
 //! Which versions of a filter count, where several nodes make them.
 //!
 //! ```text
-//!  current 7 - 00000000000000a1
+//!  current 7 - 00000000000000a1 9
 //!  version 7 5f3a09c1 1760000000000
 //!  version 9 0b44d2e0 1760000360000
 //! ```
@@ -50,13 +50,15 @@ impl FromStr for Making {
     }
 }
 
-/// Which version of a filter is current.
+/// Which versions of a filter replicas are to answer from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Current {
     /// The version that is pinned; if none is, the newest one is current.
     pub version: Option<u64>,
     /// The one that was pinned before: it stays for whoever wants to go back to it.
     pub previous: Option<u64>,
+    /// The version that strong replicas answer from, whatever is pinned for the others; without one they do not answer.
+    pub strong: Option<u64>,
 }
 
 /// What came of a pin.
@@ -102,8 +104,13 @@ impl Listing {
 
     fn encode(&self) -> Bytes {
         let shown = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-        let Current { version, previous } = self.current;
-        let mut text = format!("current {} {} {:016x}\n", shown(version), shown(previous), self.guard);
+        let Current { version, previous, strong } = self.current;
+        let mut text = format!("current {} {} {:016x}", shown(version), shown(previous), self.guard);
+        // A fourth word, which nodes of an earlier release do not read.
+        if let Some(strong) = strong {
+            text += &format!(" {strong}");
+        }
+        text.push('\n');
         for Listed { making, made_ms } in &self.versions {
             text += &format!("version {} {:08x} {made_ms}\n", making.number, making.nonce);
         }
@@ -114,8 +121,10 @@ impl Listing {
         let mut lines = std::str::from_utf8(value).ok()?.lines();
         let number = |text: &str| if text == "-" { Some(None) } else { text.parse().ok().map(Some) };
         let mut words = lines.next()?.strip_prefix("current ")?.split(' ');
-        let current = Current { version: number(words.next()?)?, previous: number(words.next()?)? };
+        let (version, previous) = (number(words.next()?)?, number(words.next()?)?);
         let guard = u64::from_str_radix(words.next()?, 16).ok()?;
+        let strong = words.next().map(str::parse).transpose().ok()?;
+        let current = Current { version, previous, strong };
         let listed = |line: &str| {
             let mut words = line.strip_prefix("version ")?.split(' ');
             let number = words.next()?.parse().ok()?;
@@ -198,13 +207,13 @@ impl Listings {
     /// Takes versions out of the list but for these, the newest, and what is or was pinned. Gives what is left.
     pub(super) async fn retain(&self, filter: u64, kept: &[u64]) -> Result<Listing> {
         let retain = |listing: &mut Listing| {
-            let Current { version, previous } = listing.current;
+            let Current { version, previous, strong } = listing.current;
             let newest = listing.newest();
             listing.versions.retain(|listed| {
                 let number = listed.making.number;
                 kept.contains(&number)
                     || Some(listed.making) == newest
-                    || [version, previous].contains(&Some(number))
+                    || [version, previous, strong].contains(&Some(number))
             });
         };
         Ok(self.change(filter, retain).await?.0)
@@ -234,11 +243,34 @@ impl Listings {
                 return Pin::Conflict(current);
             }
             if current.version != version {
-                listing.current = Current { version, previous: current.version.or(current.previous) };
+                let previous = current.version.or(current.previous);
+                listing.current = Current { version, previous, ..current };
             }
             Pin::Done(listing.current)
         };
         Ok(self.change(filter, pin).await?.1)
+    }
+
+    /// Sets the version that strong replicas answer from, if it is as expected and the caller has the newest guard.
+    pub(super) async fn switch(
+        &self,
+        filter: u64,
+        version: u64,
+        expected: Option<u64>,
+        guard: u64,
+    ) -> Result<Pin> {
+        let switch = |listing: &mut Listing| {
+            let current = listing.current;
+            if listing.numbered(version).is_none() {
+                return Pin::NoVersion;
+            }
+            if guard != listing.guard || expected != current.strong {
+                return Pin::Conflict(current);
+            }
+            listing.current.strong = Some(version);
+            Pin::Done(listing.current)
+        };
+        Ok(self.change(filter, switch).await?.1)
     }
 
     /// Forgets the list of a filter that is gone.
@@ -259,10 +291,16 @@ mod tests {
 
     #[test]
     fn a_listing_comes_back_and_what_is_damaged_does_not() {
-        let current = Current { version: Some(3), previous: None };
+        let current = Current { version: Some(3), previous: None, strong: Some(9) };
         let listing = Listing { versions: vec![listed(3, 0), listed(9, u32::MAX)], current, guard: 1 << 60 };
         let text = listing.encode();
         assert_eq!(Listing::decode(&text), Some(listing));
+        let without = Listing::decode(b"current 3 - 0\n").unwrap();
+        assert_eq!(
+            (without.current.version, without.current.strong),
+            (Some(3), None),
+            "of an earlier release"
+        );
         for cut in 0..text.len() - 1 {
             let read = Listing::decode(&text[..cut]);
             assert!(read.is_none_or(|read| read.versions.len() < 2 || read.versions[1].made_ms < 9000));
@@ -305,21 +343,35 @@ mod tests {
             assert!(listings.commit(7, base, listed(number, 0)).await.unwrap());
             base = Some(listed(number, 0).making);
         }
-        let current = Current { version: Some(2), previous: None };
+        let current = Current { version: Some(2), previous: None, strong: None };
         assert_eq!(listings.pin(7, Some(2), Some(None), None).await.unwrap(), Pin::Done(current));
         assert_eq!(listings.pin(7, Some(3), Some(None), None).await.unwrap(), Pin::Conflict(current));
-        let current = Current { version: Some(3), previous: Some(2) };
+        let current = Current { version: Some(3), previous: Some(2), strong: None };
         assert_eq!(listings.pin(7, Some(3), None, None).await.unwrap(), Pin::Done(current));
         let left = listings.retain(7, &[]).await.unwrap();
         assert_eq!(left.versions, [listed(2, 0), listed(3, 0), listed(5, 0)]);
         assert_eq!(listings.pin(7, Some(4), None, None).await.unwrap(), Pin::NoVersion);
-        let current = Current { version: None, previous: Some(3) };
+        let current = Current { version: None, previous: Some(3), strong: None };
         assert_eq!(listings.pin(7, None, None, None).await.unwrap(), Pin::Done(current));
         // Somebody else looks after strong replicas now.
         listings.guard(7, 77).await.unwrap();
         assert_eq!(listings.pin(7, Some(5), None, Some(76)).await.unwrap(), Pin::Conflict(current));
         let current = Current { version: Some(5), ..current };
         assert_eq!(listings.pin(7, Some(5), None, Some(77)).await.unwrap(), Pin::Done(current));
+        // What strong replicas answer from is another value: a pin leaves it, and it leaves the pin.
+        assert_eq!(listings.switch(7, 3, None, 76).await.unwrap(), Pin::Conflict(current));
+        assert_eq!(listings.switch(7, 3, Some(2), 77).await.unwrap(), Pin::Conflict(current));
+        assert_eq!(listings.switch(7, 4, None, 77).await.unwrap(), Pin::NoVersion);
+        let current = Current { strong: Some(3), ..current };
+        assert_eq!(listings.switch(7, 3, None, 77).await.unwrap(), Pin::Done(current));
+        let current = Current { version: Some(2), previous: Some(5), strong: Some(3) };
+        assert_eq!(listings.pin(7, Some(2), None, None).await.unwrap(), Pin::Done(current));
+        let current = Current { version: None, previous: Some(2), ..current };
+        assert_eq!(listings.pin(7, None, None, None).await.unwrap(), Pin::Done(current));
+        assert_eq!(
+            listings.retain(7, &[]).await.unwrap().versions,
+            [listed(2, 0), listed(3, 0), listed(5, 0)]
+        );
         listings.forget(7).await.unwrap();
         assert_eq!(listings.of(7).await.unwrap(), Listing::default());
     }

@@ -58,7 +58,7 @@ impl Engine {
 
 /// What a door asks.
 impl Engine {
-    /// Which version of a filter is current, where nodes of a cluster agree on that.
+    /// Which versions of a filter replicas are to answer from, where nodes of a cluster agree on that.
     pub async fn current_version(&self, filter: u64) -> Result<Current> {
         Ok(self.listings()?.of(filter).await?.current)
     }
@@ -73,6 +73,17 @@ impl Engine {
         guard: Option<u64>,
     ) -> Result<Pin> {
         self.listings()?.pin(filter, version, expected, guard).await
+    }
+
+    /// Sets the version that strong replicas answer from, if it is as expected and the guard is the newest one.
+    pub async fn switch_version(
+        &self,
+        filter: u64,
+        version: u64,
+        expected: Option<u64>,
+        guard: u64,
+    ) -> Result<Pin> {
+        self.listings()?.switch(filter, version, expected, guard).await
     }
 
     /// Sets the guard of a filter's versions: whoever has an older one pins nothing from then on.

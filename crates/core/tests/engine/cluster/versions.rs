@@ -92,7 +92,7 @@ fn every_node_makes_and_reads_versions() {
             );
             // What is pinned stays, and what is one too many goes.
             let other = world.engine(1);
-            let current = Current { version: Some(2), previous: None };
+            let current = Current { version: Some(2), ..Current::default() };
             assert_eq!(
                 other.pin_version(filter.id(), Some(2), Some(None), None).await.unwrap(),
                 Pin::Done(current)
