@@ -7,7 +7,7 @@ import { card, field, figure, h, say, table } from "./dom.js";
 import { bytes, count, span, visible } from "./words.js";
 
 const EVERY = 2;
-const STATES = { running: "under way", done: "done", rolled_back: "rolled back" };
+const STATES = { running: "under way", done: "done", rolling_back: "rolling back", rolled_back: "rolled back" };
 
 function byStrategy(replicas) {
   const groups = new Map();
@@ -17,9 +17,10 @@ function byStrategy(replicas) {
 
 function replicaTable(replicas) {
   if (replicas.length === 0) return h("p", { class: "calm" }, "No copy was heard of in the last 15 seconds. Try: umbel replica NAME --strategy notify --stay");
-  const agrees = (replica) => (replica.agrees === null ? "not known" : replica.agrees ? "same checksum" : h("span", { class: "bad" }, "another checksum"));
+  const agrees = (replica) => (replica.agrees === null ? "not known" : replica.agrees ? "same checksum" : replica.state === "moving" ? `moving to ${replica.serve}` : h("span", { class: "bad" }, replica.state === "cannot_be_held" ? `not held at ${replica.serve}` : "another checksum"));
+  const version = (replica) => (replica.version === null ? "none" : replica.state === "held" ? `${replica.version}, pinned` : String(replica.version));
   const labels = (replica) => Object.entries(replica.labels).map(([name, value]) => `${name}=${value}`).join(" ");
-  const rows = replicas.map((replica) => [visible(replica.id), visible(replica.strategy), replica.version === null ? "none" : String(replica.version), span(replica.age_ms / 1000), bytes(replica.lag_bytes), agrees(replica), count(replica.spooled), visible(labels(replica))]);
+  const rows = replicas.map((replica) => [visible(replica.id), visible(replica.strategy), version(replica), span(replica.age_ms / 1000), bytes(replica.lag_bytes), agrees(replica), count(replica.spooled), visible(labels(replica))]);
   return table("Copies", ["Copy", "Strategy", { name: "Version", number: true }, { name: "Age", number: true }, { name: "Log not seen", number: true }, "Agrees", { name: "Own adds waiting", number: true }, "Labels"], rows);
 }
 
@@ -40,7 +41,7 @@ function rolloutCard(name, rollout, replicas, again) {
   const isRunning = rollout.state === "running";
   const have = replicas.filter((replica) => replica.version === rollout.target).length;
   const groups = Array.from({ length: rollout.stages }, (_, index) => {
-    const state = rollout.state === "done" || index < rollout.stage ? "done" : rollout.state === "rolled_back" ? "back" : index === rollout.stage ? "now" : "later";
+    const state = rollout.state === "done" || index < rollout.stage ? "done" : rollout.state === "rolled_back" || rollout.state === "rolling_back" ? "back" : index === rollout.stage ? "now" : "later";
     const words = { done: "has it", back: "went back", now: rollout.well_ms === null ? "takes it" : "is well", later: "waits" };
     return h("li", { class: state }, `Group ${index + 1} ${words[state]}`);
   });

@@ -16,7 +16,7 @@
 //! | `GET /v1/filters/{name}/feed` | its changes as they come |
 //! | `GET /v1/filters/{name}/notices` | a word when there is a new version |
 //! | `GET /v1/filters/{name}/identity` | which filter has the name, and in which deployment |
-//! | `GET /v1/filters/{name}/replicas`, `PUT …/replicas/{id}` | who has a copy, and what it is told |
+//! | `GET /v1/filters/{name}/replicas`, `PUT, DELETE …/replicas/{id}` | who has a copy, and what it is told; forgets one that is gone |
 //! | `POST /v1/filters/{name}/switch` | a new version that all strong replicas switch to together |
 //! | `GET, POST, PUT, DELETE /v1/filters/{name}/rollout` | a version that goes out group by group; held, let go on, sent back |
 //! | `GET, PUT, DELETE /v1/filters/{name}/schedule` | when it is built anew |
@@ -115,7 +115,7 @@ pub fn router(nodes: Arc<dyn Nodes>) -> Router {
         .route("/v1/filters/{name}/identity", get(identity::identity))
         .route("/v1/filters/{name}/notices", get(replicas::notices))
         .route("/v1/filters/{name}/replicas", get(replicas::list))
-        .route("/v1/filters/{name}/replicas/{id}", put(replicas::heartbeat))
+        .route("/v1/filters/{name}/replicas/{id}", put(replicas::heartbeat).delete(replicas::forget))
         .route("/v1/filters/{name}/switch", post(rollouts::switch))
         .route(
             "/v1/filters/{name}/rollout",

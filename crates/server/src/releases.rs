@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A version that is pinned is current until another one is, or none; that is the way back after a bad release. If none is pinned, the
-//! newest one is current. Nodes of a cluster agree on both with the versions themselves, in the engine's list of them.
+//! newest one is current. The version that strong replicas answer from is a value of its own: a pin leaves it, and it leaves the pin.
+//! Nodes of a cluster agree on all of that with the versions themselves, in the engine's list of them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -36,11 +37,13 @@ fn now_ms() -> u64 {
     unix_time().as_millis() as u64
 }
 
-/// Which version of a filter is current, as it stands in the registry.
+/// Which versions of a filter replicas answer from, as it stands in the registry.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     version: Option<u64>,
     previous: Option<u64>,
+    #[serde(default)]
+    strong: Option<u64>,
 }
 
 /// How new a version has to be.
@@ -197,7 +200,7 @@ impl Releases {
         Ok(Some(self.make(node, filter, wanted.at_least.as_ref()).await?.version))
     }
 
-    /// Which version is current.
+    /// Which versions replicas are to answer from.
     pub(crate) async fn current(&self, filter: u64) -> Result<Current> {
         match &self.nodes {
             Some(engine) => engine.current_version(filter).await,
@@ -215,8 +218,8 @@ impl Releases {
             return Ok((Current::default(), Expected::Absent));
         };
         let damaged = |error| Error::Corrupt(format!("{} in the registry: {error}", entry(filter)));
-        let Stored { version, previous } = serde_json::from_slice(&found.value).map_err(damaged)?;
-        Ok((Current { version, previous }, Expected::Version(found.version)))
+        let Stored { version, previous, strong } = serde_json::from_slice(&found.value).map_err(damaged)?;
+        Ok((Current { version, previous, strong }, Expected::Version(found.version)))
     }
 
     /// Pins a version if another one, or none, is pinned as expected; otherwise gives what is. It is pinned for replicas by the one who looks
@@ -247,6 +250,25 @@ impl Releases {
         self.change(node, filter, version, expected, None).await
     }
 
+    /// Sets the version that strong replicas answer from, if it is as expected. The node that looks after replicas has the guard.
+    pub(crate) async fn switch(
+        &self,
+        node: &Node,
+        filter: u64,
+        version: u64,
+        expected: Option<u64>,
+        guard: Option<u64>,
+    ) -> Result<Pin> {
+        if let Some(engine) = &self.nodes {
+            let guard = guard.ok_or_else(|| Error::Retry("this node does not look after replicas".into()))?;
+            return engine.switch_version(filter, version, expected, guard).await;
+        }
+        let change = |current: Current| {
+            (current.strong == expected).then_some(Current { strong: Some(version), ..current })
+        };
+        self.change_here(node, filter, Some(version), change).await
+    }
+
     async fn change(
         &self,
         node: &Node,
@@ -258,6 +280,27 @@ impl Releases {
         if let Some(engine) = &self.nodes {
             return engine.pin_version(filter, version, expected, guard).await;
         }
+        let change = |current: Current| {
+            if expected.is_some_and(|expected| expected != current.version) {
+                return None;
+            }
+            if current.version == version {
+                return Some(current);
+            }
+            let previous = current.version.or(current.previous);
+            Some(Current { version, previous, ..current })
+        };
+        self.change_here(node, filter, version, change).await
+    }
+
+    /// Changes the record of a server by itself, unless `change` refuses what it finds. `version` has to be there.
+    async fn change_here(
+        &self,
+        node: &Node,
+        filter: u64,
+        version: Option<u64>,
+        change: impl Fn(Current) -> Option<Current>,
+    ) -> Result<Pin> {
         let _keeping = self.keeping.lock().await;
         if let Some(version) = version
             && !node.engine.versions(filter).await?.contains(&version)
@@ -267,14 +310,12 @@ impl Releases {
         self.forget_gone(node).await?;
         for _ in 0..ATTEMPTS {
             let (current, unchanged) = self.look_up(filter).await?;
-            if expected.is_some_and(|expected| expected != current.version) {
-                return Ok(Pin::Conflict(current));
-            }
-            if current.version == version {
+            let Some(next) = change(current) else { return Ok(Pin::Conflict(current)) };
+            if next == current {
                 return Ok(Pin::Done(current));
             }
-            let next = Current { version, previous: current.version.or(current.previous) };
-            let stored = Stored { version: next.version, previous: next.previous };
+            let Current { version, previous, strong } = next;
+            let stored = Stored { version, previous, strong };
             let value = serde_json::to_vec(&stored).map_err(|error| Error::Invalid(error.to_string()))?;
             match self.registry.put(&entry(filter), value.into(), unchanged, None).await? {
                 Change::Done(_) => return Ok(Pin::Done(next)),
@@ -303,7 +344,7 @@ impl Releases {
         let surplus = newest.len().saturating_sub(config.versions_kept as usize);
         let mut kept = newest[surplus..].to_vec();
         let current = self.current(filter).await?;
-        kept.extend(current.version.into_iter().chain(current.previous));
+        kept.extend(current.version.into_iter().chain(current.previous).chain(current.strong));
         kept.extend(node.sync.strong.staged(filter));
         kept.extend(rollout::needs(node, filter).await?);
         let kept_for_ms = config.versions_kept_for.as_millis() as u64;

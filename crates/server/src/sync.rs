@@ -6,13 +6,14 @@
 //!          <-- notices: look again now <------ Notices <-- versions that are published or pinned
 //! ```
 //!
-//! All of this is soft: after a restart the next heartbeats bring it back. What must not be forgotten is in the registry. Of several nodes
-//! one has it, the steward; notices are for those who listen at any of them.
+//! All of this is soft: after a restart the next heartbeats bring it back. What must not be forgotten is in the registry: pins, rollouts,
+//! and which strong replicas are registered. Of several nodes one has it, the steward; notices are for those who listen at any of them.
 
 mod locked;
+pub(crate) mod members;
 mod notices;
 mod publisher;
-mod replicas;
+pub(crate) mod replicas;
 pub(crate) mod rollout;
 pub(crate) mod schedule;
 mod steward;
@@ -28,7 +29,7 @@ use umbel_core::engine::Handle;
 use umbel_core::registry::{Expected, Versioned};
 
 use crate::node::{Node, unix_time};
-pub(crate) use notices::{Event, Notice, Notices};
+pub(crate) use notices::{Event, Holds, Notice, Notices};
 use replicas::LEASE;
 pub(crate) use replicas::{Beat, Known, Replicas};
 use rollout::Rollout;
@@ -38,6 +39,7 @@ use rollout::Rollout;
 pub struct Sync {
     pub(crate) notices: Notices,
     pub(crate) replicas: Replicas,
+    pub(crate) members: members::Members,
     pub(crate) strong: strong::Strong,
     pub(crate) steward: steward::Steward,
     /// That a rollout has something to do at once.
@@ -47,7 +49,7 @@ pub struct Sync {
 /// What a replica is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// The version to answer from. A strong replica without one does not answer; others choose themselves.
+    /// The version to answer from. A strong replica without one does not answer; others follow the newest version or the log.
     pub(crate) serve: Option<u64>,
     /// A version to have ready.
     pub(crate) stage: Option<u64>,
@@ -61,6 +63,8 @@ pub(crate) struct Orders {
     pub(crate) lease_ms: u64,
     /// Probe keys, if there are some to be tried.
     pub(crate) probes: Option<Rollout>,
+    /// The rollout whose version was refused, if the last one was.
+    pub(crate) refused: Option<Rollout>,
     /// Other replicas that give chunks.
     pub(crate) peers: Vec<String>,
 }
@@ -129,25 +133,48 @@ async fn filter_of(
     Ok(filter)
 }
 
+/// Replicas of a filter that pins and rollouts hold at a version: all but strong ones, which switch together.
+pub(crate) fn followers_of(node: &Node, filter: u64) -> BTreeMap<String, Known> {
+    let mut all = replicas_of(node, filter);
+    all.retain(|_, known| !known.is_strong());
+    all
+}
+
 /// Notes what a replica says, and tells it what to do.
 pub(crate) async fn heard(node: &Node, filter: &Handle, id: &str, beat: Beat) -> Result<Orders, Trouble> {
-    let (filter, strong, asked) = (filter.id(), beat.strategy == "strong", node.now());
+    let (number, asked) = (filter.id(), node.now());
+    let member = (beat.strategy == "strong").then(|| members::Member { labels: beat.labels.clone() });
     let gone_after = node.config.load().replica_gone_after;
-    let heard = node.sync.replicas.heard(filter, id, beat, asked, gone_after);
-    heard.map_err(|why| Trouble::Engine(Error::Invalid(why)))?;
-    let peers = node.sync.replicas.peers(filter, id);
-    if strong {
-        let told = node.sync.strong.tell(node, filter, id).await?;
+    let heard = node.sync.replicas.heard(number, id, beat, asked, gone_after);
+    let is_news = heard.map_err(|why| Trouble::Engine(Error::Invalid(why)))?;
+    let peers = node.sync.replicas.peers(number, id);
+    if let Some(member) = member {
+        // Before its first lease: a majority is of all that may ever have answered.
+        if is_news {
+            node.sync.members.register(node, filter, id, member).await?;
+        }
+        let told = node.sync.strong.tell(node, number, id).await?;
         let lease_ms = if told.serve.is_some() { LEASE.as_millis() as u64 } else { 0 };
-        return Ok(Orders { told, lease_ms, probes: None, peers });
+        return Ok(Orders { told, lease_ms, probes: None, refused: None, peers });
     }
-    Ok(match rollout::tell(node, filter, id).await? {
-        Some((serve, rollout)) => {
-            Orders { told: Told { serve, stage: None }, lease_ms: 0, probes: Some(rollout), peers }
-        }
-        None => {
-            let serve = node.releases.pinned(filter).await?;
-            Orders { told: Told { serve, stage: None }, lease_ms: 0, probes: None, peers }
-        }
-    })
+    if is_news {
+        // It was strong before, if its name is registered.
+        node.sync.members.remove(node, filter, id).await?;
+    }
+    let rollout::Orders { serve, probes, refused } = rollout::tell(node, number, id).await?;
+    node.sync.replicas.answered(number, id, serve);
+    Ok(Orders { told: Told { serve, stage: None }, lease_ms: 0, probes, refused, peers })
+}
+
+/// Forgets a replica; false if it is not known. `run` is the number of its process, if it is the replica itself that leaves.
+pub(crate) async fn forget(
+    node: &Node,
+    filter: &Handle,
+    id: &str,
+    run: Option<u64>,
+) -> Result<bool, Trouble> {
+    // No word of a process that has left counts any more, however late it comes.
+    let last = run.map(|run| (run, u64::MAX));
+    let was_heard = node.sync.replicas.forget(filter.id(), id, last);
+    Ok(node.sync.members.remove(node, filter, id).await? || was_heard)
 }

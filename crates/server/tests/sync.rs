@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use common::{Door, new_folder, start, start_with};
+use common::{Door, new_folder, start, start_with, start_with_registry_and};
 use serde_json::{Value, json};
 use umbel_core::budget::Budget;
 use umbel_core::copy::{Assembly, Copy, Taken};
@@ -348,6 +348,194 @@ fn a_majority_switches_together() {
     });
     let (_, listed) = door.get("/v1/filters/f/replicas");
     assert_eq!(listed["replicas"].as_array().map(Vec::len), Some(3), "{listed}");
+}
+
+/// Publishes strongly while the replicas of the test take what they are told to stage.
+fn switch_with(door: &Door, replicas: &mut [&mut Fake<'_>], timeout_ms: u64) -> (u16, Value) {
+    std::thread::scope(|scope| {
+        let body = json!({ "timeout_ms": timeout_ms });
+        let publisher = scope.spawn(move || door.post("/v1/filters/f/switch", &body));
+        let mut staged = vec![Value::Null; replicas.len()];
+        while !publisher.is_finished() {
+            for (replica, staged) in replicas.iter_mut().zip(&mut staged) {
+                *staged = replica.beat(json!({ "version": null, "staged": staged }))["stage"].clone();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        publisher.join().expect("an answer")
+    })
+}
+
+/// How a replica is shown.
+fn state_of(door: &Door, id: &str) -> Value {
+    let (_, listed) = door.get("/v1/filters/f/replicas");
+    let all = listed["replicas"].as_array().expect("replicas");
+    all.iter().find(|replica| replica["id"] == id).map_or(Value::Null, |replica| replica["state"].clone())
+}
+
+/// Two of three strong replicas are stopped: what is left is no majority, however long ago they were heard of, and after a restart too.
+#[test]
+fn a_majority_is_of_the_registered_replicas() {
+    let gone_soon =
+        |folder| start_with_registry_and(folder, |config| config.replica_gone_after = Duration::from_secs(1));
+    let door = Door::open(gone_soon(new_folder()));
+    assert_eq!(door.post("/v1/filters", &json!({ "name": "f", "capacity": 1_000, "error": 0.01 })).0, 201);
+    add(&door, 0, 10);
+    let mut replicas: Vec<_> = (0..3).map(|number| Fake::new(&door, number, "strong")).collect();
+    let mut all: Vec<&mut Fake<'_>> = replicas.iter_mut().collect();
+    let (status, switched) = switch_with(&door, &mut all, 20_000);
+    assert_eq!((status, &switched["registered"]), (201, &json!(3)), "{switched}");
+    add(&door, 10, 20);
+    until(|| {
+        replicas[0].beat(json!({ "version": null }));
+        (state_of(&door, "replica-1") == "silent" && state_of(&door, "replica-2") == "silent").then_some(())
+    });
+    let refused = |door: &Door, left: &mut Fake<'_>| {
+        let (status, refused) = switch_with(door, &mut [left], 300);
+        let why = refused["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 409 && why.contains("1 of 3 ready, 2 needed"), "{status} {refused}");
+        assert!(why.contains("replica-1 (not heard of)") && why.contains("--forget"), "{why}");
+    };
+    refused(&door, &mut replicas[0]);
+    drop(replicas);
+
+    let door = Door::open(gone_soon(door.stop()));
+    let mut left = Fake { sequence: 1_000, ..Fake::new(&door, 0, "strong") };
+    left.beat(json!({ "version": null }));
+    refused(&door, &mut left);
+    // Those that are gone for good are forgotten by name, and the rest is enough.
+    assert_eq!(door.delete("/v1/filters/f/replicas/replica-1"), 204);
+    assert_eq!(door.delete("/v1/filters/f/replicas/replica-2"), 204);
+    assert_eq!(door.delete("/v1/filters/f/replicas/replica-2"), 404);
+    let (status, switched) = switch_with(&door, &mut [&mut left], 20_000);
+    assert_eq!(
+        (status, &switched["acknowledged"], &switched["registered"]),
+        (201, &json!(1), &json!(1)),
+        "{switched}"
+    );
+    // One that follows in another way under the same name is not strong any more.
+    Fake { sequence: 2_000, ..Fake::new(&door, 0, "pull") }.beat(json!({ "version": null }));
+    assert_eq!(door.get("/v1/filters/f/replicas").1["registered"], 0);
+}
+
+#[test]
+fn what_strong_replicas_answer_from_and_what_is_pinned_are_two_values() {
+    let door = door_with(&json!({ "name": "f", "capacity": 1_000, "error": 0.01 }));
+    add(&door, 0, 10);
+    let (mut strong, mut pull) = (Fake::new(&door, 0, "strong"), Fake::new(&door, 1, "pull"));
+    let (status, switched) = switch_with(&door, &mut [&mut strong], 20_000);
+    let first = switched["number"].clone();
+    assert_eq!((status, &switched["pinned"]), (201, &Value::Null), "{switched}");
+    assert_eq!(strong.beat(json!({ "version": first }))["serve"], first);
+    assert_eq!(pull.beat(json!({ "version": first }))["serve"], Value::Null, "nothing is pinned for others");
+    add(&door, 10, 20);
+    assert_eq!(door.post("/v1/filters/f/versions", &json!({})).0, 201);
+    let (_, listed) = door.get("/v1/filters/f/versions");
+    assert_eq!(
+        (&listed["current"], &listed["pinned"], &listed["strong"]),
+        (&json!(2), &json!(false), &first)
+    );
+    // A pin holds the others, and a strong replica goes on with its version.
+    let (status, pinned) = door.put("/v1/filters/f/current", &json!({ "version": 2 }));
+    assert_eq!((status, &pinned["strong"]), (200, &first), "{pinned}");
+    assert_eq!(strong.beat(json!({ "version": first }))["serve"], first);
+    assert_eq!(pull.beat(json!({ "version": first }))["serve"], 2);
+    add(&door, 20, 30);
+    let (status, switched) = switch_with(&door, &mut [&mut strong], 20_000);
+    assert_eq!((status, &switched["number"], &switched["pinned"]), (201, &json!(3), &json!(2)), "{switched}");
+    assert_eq!(pull.beat(json!({ "version": 2 }))["serve"], 2, "the pin is as it was");
+    // And back, all together, to a version that is there.
+    let back = |number: u64| json!({ "timeout_ms": 20_000, "version": number });
+    assert_eq!(door.post("/v1/filters/f/switch", &back(77)).0, 400);
+    std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| door.post("/v1/filters/f/switch", &back(1)));
+        let mut staged = Value::Null;
+        while !publisher.is_finished() {
+            staged = strong.beat(json!({ "version": null, "staged": staged }))["stage"].clone();
+        }
+        let (status, switched) = publisher.join().expect("an answer");
+        assert_eq!((status, &switched["number"]), (201, &json!(1)), "{switched}");
+    });
+    assert_eq!(strong.beat(json!({ "version": 1 }))["serve"], 1);
+}
+
+#[test]
+fn a_rollout_that_a_replica_cannot_follow_is_refused_at_once() {
+    let door = door_with(&json!({ "name": "f", "capacity": 1_000, "error": 0.01 }));
+    add(&door, 0, 10);
+    publish(&door);
+    let refused = || {
+        let (status, refused) = door.post("/v1/filters/f/rollout", &json!({}));
+        assert_eq!(status, 409, "{refused}");
+        refused["error"]["message"].as_str().expect("a sentence").to_owned()
+    };
+    Fake::new(&door, 0, "strong").beat(json!({ "version": null }));
+    let why = refused();
+    assert!(why.contains("replica-0") && why.contains("--strong"), "{why}");
+    // One of an earlier release, which does not say what it was told.
+    let mut stream = Fake::new(&door, 1, "delta");
+    stream.beat(json!({ "version": 1 }));
+    let why = refused();
+    assert!(why.contains("replica-1 (delta)") && why.contains("update them"), "{why}");
+    assert!(door.get("/v1/filters/f/rollout").0 == 404, "none was begun");
+    assert_eq!(door.get("/v1/filters/f/versions").1["pinned"], false);
+    // Under a pin it is not called equal, although the version that it began with is.
+    let version = publish(&door);
+    assert_eq!(door.put("/v1/filters/f/current", &json!({ "version": version.number })).0, 200);
+    let position = add(&door, 10, 20);
+    let digest = version.digest().to_string();
+    stream.beat(json!({ "version": version.number, "digest": digest, "token": position }));
+    let (_, listed) = door.get("/v1/filters/f/replicas");
+    let shown = listed["replicas"].as_array().expect("a list").iter().find(|one| one["id"] == "replica-1");
+    let shown = shown.expect("it is there");
+    assert_eq!((&shown["state"], &shown["agrees"]), (&json!("cannot_be_held"), &json!(false)), "{shown}");
+    // One that can be held is a member like any other, and the strong one is named.
+    assert_eq!(stream.beat(json!({ "version": version.number, "told": 0 }))["serve"], version.number);
+    let (status, begun) = door.post("/v1/filters/f/rollout", &json!({}));
+    assert_eq!((status, &begun["apart"]), (201, &json!(["replica-0"])), "{begun}");
+}
+
+/// "Rolled back" is said when each replica that had the version has said that it went back, or is gone.
+#[test]
+fn rolled_back_is_told_when_all_replicas_have_confirmed_it() {
+    let door =
+        Door::open(start_with(new_folder(), |config| config.replica_gone_after = Duration::from_secs(2)));
+    assert_eq!(door.post("/v1/filters", &json!({ "name": "f", "capacity": 1_000, "error": 0.01 })).0, 201);
+    add(&door, 0, 10);
+    let first = publish(&door).number;
+    let (mut one, mut other) = (Fake::new(&door, 0, "pull"), Fake::new(&door, 1, "pull"));
+    add(&door, 10, 20);
+    let rollout = || door.get("/v1/filters/f/rollout").1;
+    // Both are heard of all the time, until one of them stops to speak with the version that is refused.
+    let mut digest = String::new();
+    let mut stays = |version: u64, digest: &str| {
+        let told = one.beat(json!({ "version": version, "digest": digest }))["serve"].as_u64();
+        other.beat(json!({ "version": told.unwrap_or(first), "digest": digest }));
+        told
+    };
+    stays(first, &digest);
+    let (status, begun) = door.post("/v1/filters/f/rollout", &json!({ "plan": { "pause_ms": 60_000 } }));
+    assert_eq!(status, 201, "{begun}");
+    let target = begun["target"].as_u64().expect("a version");
+    digest.push_str(begun["digest"].as_str().expect("a digest"));
+    until(|| (stays(target, &digest) == Some(target)).then_some(()));
+    assert_eq!(door.json("DELETE", "/v1/filters/f/rollout", &Value::Null, &[]).1["state"], "rolling_back");
+    // It goes on with the version although it is told to go back; the other one confirms.
+    until(|| {
+        stays(target, &digest);
+        let now = rollout();
+        assert_eq!(now["state"], "rolling_back", "a replica still has the version: {now}");
+        (now["missing"] == json!(["replica-0"])).then_some(())
+    });
+    assert_eq!(door.post("/v1/filters/f/rollout", &json!({})).0, 409, "another one waits for that");
+    // It says that it went back: then all have.
+    let ended = until(|| {
+        stays(first, &digest);
+        Some(rollout()).filter(|rollout| rollout["state"] == "rolled_back")
+    });
+    assert_eq!((&ended["missing"], &ended["previous"]), (&json!([]), &json!(first)), "{ended}");
+    let refused = one.beat(json!({ "version": first }))["refused"].clone();
+    assert_eq!(refused, json!({ "version": target, "why": ended["why"] }));
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn version_in(answer: &Answer) -> Version {
 #[test]
 fn versions_are_made_listed_and_fetched() {
     let door = with_filter(1_000, &json!({}));
-    let none = json!({ "versions": [], "current": null, "pinned": false });
+    let none = json!({ "versions": [], "current": null, "pinned": false, "strong": null });
     assert_eq!(door.get("/v1/filters/f/versions").1, none);
     for which in ["latest", "current", "1"] {
         let answer = door.fetch(&format!("/v1/filters/f/versions/{which}"), &[]);
@@ -332,7 +332,7 @@ fn versions_are_pinned_and_old_ones_go() {
     };
     assert_eq!((listed(), current()), ((vec![1, 2, 3], json!(3), json!(false)), 3));
     let (status, pinned) = pin(json!({ "version": 1, "expected": null }));
-    assert_eq!((status, pinned), (200, json!({ "current": 1, "pinned": true, "previous": null })));
+    assert_eq!((status, pinned), (200, json!({ "current": 1, "pinned": true, "previous": null, "strong": null })));
     assert_eq!(current(), 1);
     // Somebody else was faster.
     let (status, conflict) = pin(json!({ "version": 2, "expected": null }));
@@ -361,7 +361,7 @@ fn versions_are_pinned_and_old_ones_go() {
         assert_eq!(door.fetch(&format!("/v1/filters/f/chunks/{id}"), &[]).status, 200);
     }
     let (_, followed) = pin(json!({ "version": null, "expected": 2 }));
-    assert_eq!(followed, json!({ "current": 7, "pinned": false, "previous": 2 }));
+    assert_eq!(followed, json!({ "current": 7, "pinned": false, "previous": 2, "strong": null }));
     assert_eq!(current(), 7);
     assert_eq!(pin(json!({ "version": 5, "expected": 2 })).0, 409, "nothing is pinned");
     for wrong in

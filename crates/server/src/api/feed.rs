@@ -22,6 +22,7 @@ use super::fault::{Fault, Reply};
 use crate::commands::table::Id;
 use crate::names::shown;
 use crate::node::Node;
+use crate::sync::Holds;
 
 const CONTENT_TYPE: &str = "application/vnd.umbel.feed";
 /// The longest wait for a change.
@@ -116,12 +117,26 @@ struct Follower {
     sending: Option<(Version, Vec<ChunkId>)>,
     gone: bool,
     told: Instant,
+    /// Changes of what replicas are held at: a stream ends then, and its reader asks what it is to do.
+    holds: Holds,
+    is_held: bool,
 }
 
 impl Follower {
     fn new(node: Arc<Node>, filter: Arc<Handle>, token: Token, shape: Option<Shape>) -> Self {
-        let told = Instant::now();
-        Self { node, filter, token, shape, chunks: None, wanted: None, sending: None, gone: false, told }
+        Self {
+            holds: node.sync.notices.holds(filter.id()),
+            node,
+            filter,
+            token,
+            shape,
+            chunks: None,
+            wanted: None,
+            sending: None,
+            gone: false,
+            told: Instant::now(),
+            is_held: false,
+        }
     }
 
     async fn push_versions(&mut self, have: Option<u64>) -> Result<()> {
@@ -200,10 +215,11 @@ impl Follower {
     }
 
     /// Waits for a change, for the end, or for a time.
-    async fn wait(&self, most: Duration) {
+    async fn wait(&mut self, most: Duration) {
         let change = self.node.moved(&self.filter, &self.token);
         tokio::select! {
             _ = timeout(most, change) => {}
+            () = self.holds.next() => self.is_held = true,
             () = self.node.stop.stopped() => {}
         }
     }
@@ -224,7 +240,8 @@ impl Follower {
             if let Some(frames) = self.next_of_version().await? {
                 return Ok(Some(frames));
             }
-            if self.gone || self.node.stop.is_stopped() {
+            self.is_held |= self.holds.has_changed();
+            if self.gone || self.is_held || self.node.stop.is_stopped() {
                 return Ok(None);
             }
             let before = self.token.clone();

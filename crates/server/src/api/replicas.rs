@@ -1,25 +1,31 @@
 //! Replicas: what they say of themselves, what they are told, and notices.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Json;
-use axum::extract::{Path, Request};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, Request};
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::response::sse::{self, KeepAlive, Sse};
 use futures_util::stream;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use umbel_core::engine::{Handle, Token};
+use umbel_core::version::Version;
 
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use crate::commands::table::Id;
 use crate::names::name_of;
 use crate::node::Node;
-use crate::sync::{Beat, Known, heard, replicas_of};
+use crate::sync::members::Member;
+use crate::sync::{Beat, Known, forget as forgotten, heard, replicas_of, rollout};
 
 /// How often somebody who listens gets a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
@@ -43,6 +49,7 @@ pub(super) async fn heartbeat(
         "stage": orders.told.stage,
         "lease_ms": orders.lease_ms,
         "probes": probes,
+        "refused": orders.refused.map(|rollout| json!({ "version": rollout.target, "why": rollout.why })),
         "peers": orders.peers,
         "position": caller.node.engine.token().to_string(),
         // Whose versions the numbers are of.
@@ -50,35 +57,101 @@ pub(super) async fn heartbeat(
     })))
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Leaving {
+    /// The number of the replica's process, if it is the replica itself that leaves.
+    run: Option<u64>,
+}
+
+/// `DELETE /v1/filters/{name}/replicas/{id}`
+pub(super) async fn forget(
+    caller: Caller,
+    Path((name, id)): Path<(String, String)>,
+    leaving: Result<Query<Leaving>, QueryRejection>,
+) -> Reply<StatusCode> {
+    let Query(Leaving { run }) = leaving.map_err(|rejection| Fault::invalid(rejection.body_text()))?;
+    // A replica may leave by the right that it reports by. To forget another one changes what a majority is.
+    let filter = caller.filter(Id::UmbelExport, &name).await?;
+    if !run.is_some_and(|run| caller.node.sync.replicas.is_run(filter.id(), &id, run)) {
+        caller.filter(Id::UmbelResize, &name).await?;
+    }
+    if !forgotten(&caller.node, &filter, &id, run).await? {
+        return Err(Fault::not_found(format!("no replica {} of this filter is known", id.escape_debug())));
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// `GET /v1/filters/{name}/replicas`
 pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Reply {
     let filter = caller.filter(Id::UmbelStats, &name).await?;
     let node = &caller.node;
-    let now = node.now();
-    let centre = node.engine.token();
-    let mut digests = BTreeMap::new();
+    let (now, centre) = (node.now(), node.engine.token());
+    let current = node.releases.current(filter.id()).await?;
+    let registered = node.sync.members.of(node, &filter).await?;
+    let mut serves = rollout::serves(node, filter.id()).await?;
+    // It is only shown: without it the rest is as true.
+    let items = node.counts_of(&filter).await.ok().map(|counts| counts.items);
+    let mut versions = BTreeMap::new();
     let mut shown = Vec::new();
-    for (id, known) in replicas_of(node, filter.id()) {
-        if let Some(number) = known.beat.version
-            && !digests.contains_key(&number)
-        {
-            let version = node.engine.version(filter.id(), number).await.ok();
-            digests.insert(number, version.map(|version| version.digest().to_string()));
+    let heard = replicas_of(node, filter.id());
+    for (id, known) in &heard {
+        let serve = if known.is_strong() { current.strong } else { serves.remove(id).flatten() };
+        for number in known.beat.version.into_iter().chain(serve) {
+            if let Entry::Vacant(entry) = versions.entry(number) {
+                // One that was removed meanwhile is compared with nothing.
+                entry.insert(node.engine.version(filter.id(), number).await.ok());
+            }
         }
-        let digest = known.beat.version.and_then(|number| digests.get(&number).cloned().flatten());
-        shown.push(show(&filter, &id, &known, &centre, digest.as_deref(), now));
+        let version_of = |number: Option<u64>| versions.get(&number?).and_then(Option::as_ref);
+        let (has, serve) = (version_of(known.beat.version), serve.map(|number| (number, version_of(serve))));
+        shown.push(show(&filter, id, known, &Compared { centre: &centre, has, serve, items, now }));
     }
-    Ok(Json(json!({ "replicas": shown, "position": centre.to_string() })))
+    for (id, member) in registered.iter().filter(|(id, _)| !heard.contains_key(*id)) {
+        shown.push(show_silent(&filter, id, member, current.strong));
+    }
+    Ok(Json(json!({
+        "replicas": shown,
+        "position": centre.to_string(),
+        "pinned": current.version,
+        "strong": current.strong,
+        "registered": registered.len(),
+    })))
 }
 
-fn show(
-    filter: &Handle,
-    id: &str,
-    known: &Known,
-    centre: &Token,
-    digest: Option<&str>,
-    now: std::time::Instant,
-) -> Value {
+/// What a replica is compared with.
+struct Compared<'a> {
+    centre: &'a Token,
+    /// The version that it answers from, if it is still there.
+    has: Option<&'a Version>,
+    /// The version that it is to answer from, if it is to stay at one.
+    serve: Option<(u64, Option<&'a Version>)>,
+    /// The items of the filter now.
+    items: Option<u64>,
+    now: Instant,
+}
+
+/// How a replica stands to what it is told: `follows` the newest version or the log, is `held` at a version, is `moving` to it,
+/// `cannot_be_held` because of its release; or, of strong ones, `answers` or `waits` for leave to do so.
+fn state_of(known: &Known, compared: &Compared<'_>) -> &'static str {
+    let beat = &known.beat;
+    let Some((number, version)) = compared.serve else {
+        return if known.is_strong() { "waits" } else { "follows" };
+    };
+    let is_at = version.map_or(beat.version == Some(number) && !beat.is_stream(), |version| {
+        beat.is_at(number, &version.token())
+    });
+    match (known.is_strong(), is_at) {
+        (true, true) => "answers",
+        (true, false) => "waits",
+        (false, true) => "held",
+        (false, false) if beat.can_be_held() => "moving",
+        (false, false) => "cannot_be_held",
+    }
+}
+
+fn show(filter: &Handle, id: &str, known: &Known, compared: &Compared<'_>) -> Value {
+    let Compared { centre, has, serve, items, now } = compared;
     let beat = &known.beat;
     let token: Token = beat.token.parse().unwrap_or_default();
     let partitions: Vec<u32> = token.positions().map(|(partition, _)| partition).collect();
@@ -87,22 +160,55 @@ fn show(
         u64::try_from(here.saturating_sub(there)).unwrap_or(u64::MAX)
     };
     let heard_ms = now.saturating_duration_since(known.seen).as_millis() as u64;
+    let state = state_of(known, compared);
+    // One that follows the log has more than the version that it began with.
+    let is_at_version = !beat.is_stream() || state == "held";
+    let has_items = has.map(|version| version.shards.iter().map(|shard| shard.items).sum::<u64>());
+    let lacks = items.zip(has_items).filter(|_| is_at_version).map(|(now, then)| now.saturating_sub(then));
+    let is_as_told = !matches!(state, "moving" | "cannot_be_held");
     json!({
         "id": id,
         "strategy": beat.strategy,
+        "state": state,
         "version": beat.version,
+        "serve": serve.map(|(number, _)| number),
         "staged": beat.staged,
         "position": beat.token,
         // Bytes of the log that it has not seen, of all filters together.
         "lag_bytes": partitions.iter().map(ahead).sum::<u64>(),
+        // Items that the filter has and the version that it answers from has not; unknown if it follows the log.
+        "lacks_items": lacks,
         "age_ms": beat.age_ms.saturating_add(heard_ms),
         "heard_ms": heard_ms,
         "digest": beat.digest,
-        // Whether it has what the centre has under that number; unknown if that was removed.
-        "agrees": digest.map(|digest| digest == beat.digest),
+        // Whether its version is that of the server under this number, and the one that it is to have; unknown if that was removed.
+        "agrees": has.map(|version| version.digest().to_string() == beat.digest && is_as_told),
         "spooled": beat.spooled,
         "labels": beat.labels,
         "address": beat.address,
+        "filter": format!("{:016x}", filter.id()),
+    })
+}
+
+/// A registered strong replica that is not heard of: it counts for a majority until it is forgotten.
+fn show_silent(filter: &Handle, id: &str, member: &Member, serve: Option<u64>) -> Value {
+    json!({
+        "id": id,
+        "strategy": "strong",
+        "state": "silent",
+        "version": null,
+        "serve": serve,
+        "staged": null,
+        "position": "",
+        "lag_bytes": 0,
+        "lacks_items": null,
+        "age_ms": u64::MAX,
+        "heard_ms": null,
+        "digest": "",
+        "agrees": null,
+        "spooled": 0,
+        "labels": member.labels,
+        "address": null,
         "filter": format!("{:016x}", filter.id()),
     })
 }

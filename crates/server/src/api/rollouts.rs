@@ -24,6 +24,8 @@ const TIMEOUT_MS_MAX: u64 = 600_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Strong {
+    /// The version to switch to, such as an older one; the filter as it is now, if none is named.
+    version: Option<u64>,
     #[serde(default)]
     group: BTreeMap<String, String>,
     timeout_ms: Option<u64>,
@@ -45,12 +47,12 @@ pub(super) async fn switch(
     request: Request,
 ) -> Reply<impl IntoResponse> {
     let filter = caller.filter(Id::UmbelResize, &name).await?;
-    let Strong { group, timeout_ms } = super::json(request).await?;
+    let Strong { version, group, timeout_ms } = super::json(request).await?;
     let timeout_ms = timeout_ms.unwrap_or(TIMEOUT_MS);
     if timeout_ms > TIMEOUT_MS_MAX {
         return Err(Fault::invalid(format!("timeout_ms is at most {TIMEOUT_MS_MAX}")));
     }
-    let terms = Terms { group, timeout: Duration::from_millis(timeout_ms) };
+    let terms = Terms { version, group, timeout: Duration::from_millis(timeout_ms) };
     let switched = strong::publish(&caller.node, &filter, &terms).await?;
     let version = switched.version;
     let made = json!({
@@ -59,6 +61,8 @@ pub(super) async fn switch(
         "position": version.token().to_string(),
         "acknowledged": switched.acknowledged,
         "registered": switched.registered,
+        // Other replicas stay at what is pinned for them.
+        "pinned": switched.pinned,
     });
     Ok((StatusCode::CREATED, Json(made)))
 }

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
-use umbel_core::engine::{Handle, Pin, Token};
+use umbel_core::engine::{Current, Handle, Pin, Token};
 use umbel_core::version::Version;
 use umbel_filter::format::native;
 
@@ -106,7 +106,7 @@ pub(super) async fn numbered(caller: &Caller, filter: &Handle, number: u64) -> R
 /// `GET /v1/filters/{name}/versions`
 pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Reply {
     let filter = versioned(&caller, Id::UmbelExport, &name).await?;
-    let pinned = caller.node.releases.pinned(filter.id()).await?;
+    let Current { version: pinned, strong, .. } = caller.node.releases.current(filter.id()).await?;
     let numbers = caller.node.engine.versions(filter.id()).await?;
     let current = pinned.or(numbers.last().copied());
     let mut versions = Vec::with_capacity(numbers.len());
@@ -116,7 +116,8 @@ pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Reply {
             versions.push(shown(&caller.node, &version, current)?);
         }
     }
-    Ok(Json(json!({ "versions": versions, "current": current, "pinned": pinned.is_some() })))
+    let pinned = pinned.is_some();
+    Ok(Json(json!({ "versions": versions, "current": current, "pinned": pinned, "strong": strong })))
 }
 
 /// `POST /v1/filters/{name}/versions`
@@ -207,12 +208,14 @@ pub(super) async fn pin(caller: Caller, Path(name): Path<String>, request: Reque
             let serving = current.version.or(newest);
             if let Some(number) = serving {
                 let version = numbered(&caller, &filter, number).await?;
-                tell_all(&caller.node, Notice::of(&version, Event::Version, true));
+                tell_all(&caller.node, Notice::of(&version, Event::Hold, true));
             }
             Ok(Json(json!({
                 "current": serving,
                 "pinned": current.version.is_some(),
                 "previous": current.previous,
+                // Strong replicas do not follow the pin: they switch together.
+                "strong": current.strong,
             })))
         }
         Pin::Conflict(current) => Err(Fault::conflict(match current.version {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use umbel_core::engine::Handle;
 use umbel_core::version::Version;
 
@@ -20,15 +21,17 @@ const KEPT: usize = 64;
 pub(crate) enum Event {
     /// A version was published, or made the current one.
     Version,
-    /// Replicas are to ask at once what they should serve or fetch.
+    /// Strong replicas are to ask at once what they should serve or fetch.
     Stage,
+    /// What other replicas are held at has changed, by a pin or a rollout: all of them are to ask at once, also those that follow the log.
+    Hold,
 }
 
 impl Event {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Version => "version",
-            Self::Stage => "stage",
+            Self::Stage | Self::Hold => "stage",
         }
     }
 }
@@ -79,6 +82,11 @@ impl Notices {
         let _ = self.sender.send(notice);
     }
 
+    /// Sees when what replicas of a filter are held at changes. No version is published because of it.
+    pub(crate) fn holds(&self, filter: u64) -> Holds {
+        Holds { filter, receiver: self.sender.subscribe() }
+    }
+
     /// Listens to a filter.
     pub(crate) fn listen(&self, node: &Arc<Node>, filter: &Arc<Handle>) -> Listener {
         let receiver = self.sender.subscribe();
@@ -91,6 +99,41 @@ impl Notices {
             publisher
         });
         Listener { filter: filter.id(), receiver, _publisher: publisher }
+    }
+}
+
+/// Changes of what replicas of a filter are held at.
+#[derive(Debug)]
+pub(crate) struct Holds {
+    filter: u64,
+    receiver: broadcast::Receiver<Notice>,
+}
+
+impl Holds {
+    fn is_one(&self, notice: &Notice) -> bool {
+        notice.filter == self.filter && notice.event == Event::Hold
+    }
+
+    /// Waits for the next change. One that is missed among many notices is made good by the next heartbeat.
+    pub(crate) async fn next(&mut self) {
+        loop {
+            match self.receiver.recv().await {
+                Ok(notice) if self.is_one(&notice) => return,
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Whether there was a change since this was last asked.
+    pub(crate) fn has_changed(&mut self) -> bool {
+        loop {
+            match self.receiver.try_recv() {
+                Ok(notice) if self.is_one(&notice) => return true,
+                Ok(_) | Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return false,
+            }
+        }
     }
 }
 

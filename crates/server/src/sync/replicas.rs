@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use umbel_core::engine::Token;
 
 /// How long a strong replica may answer after it was last told what to serve.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
@@ -52,10 +53,31 @@ pub(crate) struct Beat {
     pub(crate) address: Option<String>,
     /// Which version its probe keys were tried on, and how many of those that should be there were not, and the other way round.
     pub(crate) probed: Option<Probed>,
+    /// The version that it was last told to serve, 0 for none. One that says this can be held at a version, whatever its strategy.
+    pub(crate) told: Option<u64>,
+}
+
+impl Beat {
+    /// Whether it follows the log instead of versions.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(&self.strategy[..], "push" | "delta" | "window")
+    }
+
+    /// Whether it stays at a version when it is told to: replicas that follow versions do, and those that follow the log from this
+    /// release on.
+    pub(crate) fn can_be_held(&self) -> bool {
+        !self.is_stream() || self.told.is_some()
+    }
+
+    /// Whether it answers from exactly this version, whose place in the log is `token`: one that follows the log may have gone on.
+    pub(crate) fn is_at(&self, version: u64, token: &Token) -> bool {
+        let is_before = || self.token.parse::<Token>().is_ok_and(|reached| token.includes(&reached));
+        self.version == Some(version) && (!self.is_stream() || is_before())
+    }
 }
 
 /// What probe keys said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Probed {
     /// Which rollout's keys they were.
@@ -63,6 +85,11 @@ pub(crate) struct Probed {
     pub(crate) version: u64,
     pub(crate) missing: u64,
     pub(crate) unexpected: u64,
+    /// Which of the keys they were, by their places in the plan; empty if the replica does not say.
+    #[serde(default)]
+    pub(crate) missing_at: Vec<u32>,
+    #[serde(default)]
+    pub(crate) unexpected_at: Vec<u32>,
 }
 
 /// A replica, and when it was last heard of.
@@ -72,6 +99,12 @@ pub(crate) struct Known {
     pub(crate) seen: Instant,
     /// Until when it may answer from the version that it was told to serve.
     pub(crate) lease: Option<Instant>,
+    /// What it was told to serve in the answer to its last beat.
+    pub(crate) answer: Option<Option<u64>>,
+    /// What it knew that it is to serve when it said this.
+    pub(crate) obeys: Option<Option<u64>>,
+    /// Whether it left or was forgotten: only its lease, and how many words it said, are remembered.
+    pub(crate) has_left: bool,
 }
 
 impl Known {
@@ -89,7 +122,8 @@ impl Replicas {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a replica says. Its lease is what was given to it before. Those that were not heard of for a while are gone.
+    /// Notes what a replica says; false if it said something newer before, or has left. Its lease is what was given to it before. Those
+    /// that were not heard of for a while are gone.
     pub(crate) fn heard(
         &self,
         filter: u64,
@@ -97,7 +131,7 @@ impl Replicas {
         beat: Beat,
         now: Instant,
         gone_after: Duration,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         check(id, &beat)?;
         let mut all = self.lock();
         let of_filter = all.entry(filter).or_default();
@@ -114,17 +148,53 @@ impl Replicas {
             Ordering::Less => false,
         };
         if before.is_some_and(|known| known.beat.run == beat.run && is_late(known)) {
-            return Ok(());
+            return Ok(false);
         }
         // Who says that it does not answer needs no lease.
         let lease = before.and_then(|known| known.lease).filter(|_| beat.version.is_some());
-        of_filter.insert(id.to_owned(), Known { beat, seen: now, lease });
-        Ok(())
+        let answer = before.filter(|known| known.beat.run == beat.run).and_then(|known| known.answer);
+        let told = beat.told.map(|told| (told != 0).then_some(told));
+        let known = Known { obeys: told.or(answer), answer, beat, seen: now, lease, has_left: false };
+        of_filter.insert(id.to_owned(), known);
+        Ok(true)
+    }
+
+    /// Notes what a replica is told to serve.
+    pub(crate) fn answered(&self, filter: u64, id: &str, serve: Option<u64>) {
+        if let Some(known) = self.lock().get_mut(&filter).and_then(|all| all.get_mut(id)) {
+            known.answer = Some(serve);
+        }
+    }
+
+    /// Forgets a replica; false if it is not known. Words that it said up to `last`, its process and how many, change nothing any more.
+    pub(crate) fn forget(&self, filter: u64, id: &str, last: Option<(u64, u64)>) -> bool {
+        let mut all = self.lock();
+        let Some(known) = all.get_mut(&filter).and_then(|all| all.get_mut(id)) else { return false };
+        let was_known = !known.has_left;
+        known.has_left = true;
+        if let Some((run, sequence)) = last {
+            (known.beat.run, known.beat.sequence) = (run, sequence);
+        }
+        was_known
+    }
+
+    /// Whether a replica of this process is there.
+    pub(crate) fn is_run(&self, filter: u64, id: &str, run: u64) -> bool {
+        self.lock().get(&filter).and_then(|all| all.get(id)).is_some_and(|known| known.beat.run == run)
+    }
+
+    /// Whether a replica may answer from what it was told to serve, also one that was forgotten.
+    pub(crate) fn has_lease(&self, filter: u64, now: Instant) -> bool {
+        let all = self.lock();
+        all.get(&filter)
+            .is_some_and(|all| all.values().any(|known| known.lease.is_some_and(|until| until > now)))
     }
 
     /// Gives a replica leave to answer for a while.
     pub(crate) fn grant(&self, filter: u64, id: &str, now: Instant) {
-        if let Some(known) = self.lock().get_mut(&filter).and_then(|all| all.get_mut(id)) {
+        if let Some(known) = self.lock().get_mut(&filter).and_then(|all| all.get_mut(id))
+            && !known.has_left
+        {
             known.lease = Some(now + LEASE);
         }
     }
@@ -134,7 +204,8 @@ impl Replicas {
         let mut all = self.lock();
         let Some(of_filter) = all.get_mut(&filter) else { return BTreeMap::new() };
         of_filter.retain(|_, known| is_there(known, now, gone_after));
-        of_filter.clone()
+        let there = of_filter.iter().filter(|(_, known)| !known.has_left);
+        there.map(|(id, known)| (id.clone(), known.clone())).collect()
     }
 
     /// Forgets replicas that were not heard of for a while, also those of filters that nobody asks for any more.
@@ -149,7 +220,7 @@ impl Replicas {
     pub(crate) fn peers(&self, filter: u64, id: &str) -> Vec<String> {
         let all = self.lock();
         let Some(of_filter) = all.get(&filter) else { return Vec::new() };
-        let others = of_filter.iter().filter(|(other, _)| *other != id);
+        let others = of_filter.iter().filter(|(other, known)| *other != id && !known.has_left);
         let mut found: Vec<_> =
             others.filter_map(|(_, known)| Some((known.beat.version, known.beat.address.clone()?))).collect();
         found.sort_by(|one, other| other.cmp(one));
@@ -203,6 +274,24 @@ mod tests {
         assert!(replicas.heard(1, "", Beat::default(), start, WHILE).is_err());
         assert!(replicas.heard(1, &"x".repeat(257), Beat::default(), start, WHILE).is_err());
     }
+    #[test]
+    fn forgotten_replica_keeps_its_lease_and_late_words_do_not_bring_it_back() {
+        let (replicas, start) = (Replicas::default(), Instant::now());
+        let beat = |run, sequence| Beat { run, sequence, version: Some(1), ..Beat::default() };
+        assert!(replicas.heard(1, "a", beat(7, 1), start, WHILE).unwrap());
+        replicas.grant(1, "a", start);
+        assert!(replicas.is_run(1, "a", 7) && !replicas.is_run(1, "a", 8));
+        assert!(replicas.forget(1, "a", Some((7, u64::MAX))));
+        assert!(!replicas.forget(1, "a", None), "it is forgotten");
+        assert!(replicas.of(1, start, WHILE).is_empty());
+        assert!(replicas.has_lease(1, start + LEASE / 2), "it may still answer");
+        assert!(!replicas.has_lease(1, start + LEASE));
+        assert!(!replicas.heard(1, "a", beat(7, 9), start, WHILE).unwrap(), "said before it left");
+        assert!(replicas.of(1, start, WHILE).is_empty());
+        assert!(replicas.heard(1, "a", beat(8, 0), start, WHILE).unwrap(), "it was started again");
+        assert_eq!(replicas.of(1, start, WHILE).len(), 1);
+    }
+
     #[test]
     fn a_word_that_comes_again_takes_no_leave_away() {
         let (replicas, start) = (Replicas::default(), Instant::now());

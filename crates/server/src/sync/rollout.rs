@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!  start --> group 1 --> group 2 --> ... --> decided --> pinned: done
-//!              '- - - - - '- ill, late or asked to - - - - - - - - - - -> back
+//!              '- - - - - '- ill, late or asked to --> rolling back --> all have confirmed it: rolled back
 //! ```
+//!
+//! It holds replicas at versions as a pin does, those that follow the log too. Strong replicas have no part in it: they switch together.
 //!
 //! A rollout is a value in the registry, and every step of it is made by compare-and-set. Whoever looks after replicas takes the steps, one
 //! at a time: after a restart, or when another node does so, it goes on where it was. That one writes its watch into the value first, so
@@ -12,6 +14,7 @@
 mod plan;
 mod step;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +22,11 @@ use tokio::time::{sleep, sleep_until};
 use umbel_core::Error;
 use umbel_core::engine::Handle;
 use umbel_core::registry::{Change, Expected, Versioned};
+use umbel_filter::Fingerprint;
 
 use super::notices::{Event, Notice};
-use super::{Trouble, filter_of, now_ms, replicas_of, tell_all};
+use super::{Known, Trouble, filter_of, followers_of, now_ms, replicas_of, tell_all};
+use crate::names::shown;
 use crate::node::Node;
 pub(crate) use plan::Plan;
 pub(crate) use step::{Rollout, State};
@@ -59,7 +64,7 @@ async fn write(node: &Node, filter: u64, rollout: &Rollout, expected: Expected) 
 fn tell_replicas(node: &Node, filter: u64, rollout: &Rollout) {
     let (number, digest) = (rollout.target, rollout.digest.clone());
     let current = rollout.state == State::Done;
-    tell_all(node, Notice { filter, event: Event::Stage, number, digest, current });
+    tell_all(node, Notice { filter, event: Event::Hold, number, digest, current });
 }
 
 /// The rollout of a filter, the last one if none is running.
@@ -70,7 +75,7 @@ pub(crate) async fn status(node: &Node, filter: u64) -> Result<Option<Rollout>, 
 /// Versions that a rollout under way needs: where it goes, and the way back.
 pub(crate) async fn needs(node: &Node, filter: u64) -> umbel_core::Result<Vec<u64>> {
     Ok(match read(node, filter).await? {
-        Some((rollout, _)) if rollout.state == State::Running => {
+        Some((rollout, _)) if matches!(rollout.state, State::Running | State::RollingBack) => {
             rollout.previous.into_iter().chain([rollout.target]).collect()
         }
         _ => Vec::new(),
@@ -96,10 +101,23 @@ pub(crate) async fn start(
     }
     let guard = node.sync.steward.guard(node, id, watch).await?;
     let before = read(node, id).await?;
-    if before.as_ref().is_some_and(|(rollout, _)| rollout.state == State::Running) {
-        return Err(Trouble::Conflict("a rollout of this filter is under way".into()));
+    match &before {
+        Some((rollout, _)) if rollout.state == State::Running => {
+            return Err(Trouble::Conflict("a rollout of this filter is under way".into()));
+        }
+        Some((rollout, _)) if rollout.state == State::RollingBack => {
+            return Err(Trouble::Conflict(format!(
+                "the last rollout of this filter is still rolling back: {} have not confirmed it",
+                rollout.missing.join(", ")
+            )));
+        }
+        _ => {}
     }
-    let previous = match node.releases.pinned(id).await? {
+    let all = replicas_of(node, id);
+    let apart = strong_ones(&all);
+    check_members(&all, &apart, &filter.definition().name)?;
+    let pinned = node.releases.pinned(id).await?;
+    let previous = match pinned {
         Some(pinned) => Some(pinned),
         // What replicas have now is what they go back to.
         None => node.engine.versions(id).await?.last().copied(),
@@ -119,11 +137,12 @@ pub(crate) async fn start(
     {
         return Err(Trouble::Conflict("another version was pinned meanwhile".into()));
     }
+    let added = added(node, filter, &plan).await;
     let rollout = Rollout {
         target: version.number,
         digest: version.digest().to_string(),
         previous,
-        stages: plan.stages(replicas_of(node, id).len()),
+        stages: plan.stages(followers_of(node, id).len()),
         plan,
         state: State::Running,
         stage: 0,
@@ -134,6 +153,11 @@ pub(crate) async fn start(
         paused: false,
         decided: false,
         keeper: watch.name(),
+        token: version.token().to_string(),
+        added,
+        missing: Vec::new(),
+        loose: pinned.is_none(),
+        apart,
     };
     let expected = before.map_or(Expected::Absent, |(_, found)| Expected::Version(found.version));
     if !write(node, id, &rollout, expected).await? {
@@ -142,6 +166,50 @@ pub(crate) async fn start(
     tell_replicas(node, id, &rollout);
     node.sync.begun.notify_one();
     Ok(rollout)
+}
+
+fn strong_ones(all: &BTreeMap<String, Known>) -> Vec<String> {
+    all.iter().filter(|(_, known)| known.is_strong()).map(|(id, _)| id.clone()).collect()
+}
+
+/// Refuses a rollout that would reach no replica, or one with replicas that would not follow it.
+fn check_members(all: &BTreeMap<String, Known>, strong: &[String], filter: &str) -> Result<(), Trouble> {
+    if !strong.is_empty() && strong.len() == all.len() {
+        return Err(Trouble::Conflict(format!(
+            "all replicas are strong ({}): these switch together, by `umbel publish {} --strong`",
+            strong.join(", "),
+            shown(filter)
+        )));
+    }
+    let loose = all.iter().filter(|(_, known)| !known.beat.can_be_held());
+    let loose: Vec<String> = loose.map(|(id, known)| format!("{id} ({})", known.beat.strategy)).collect();
+    if loose.is_empty() {
+        return Ok(());
+    }
+    Err(Trouble::Conflict(format!(
+        "a rollout cannot reach these replicas: {}. They follow the log, and their release cannot be held at a version: update them, let \
+         them follow versions (pull, notify), or stop them for the time of the rollout",
+        loose.join(", ")
+    )))
+}
+
+/// Which of the probe keys that must be absent were added, by the log; none if it does not tell.
+async fn added(node: &Node, filter: &Arc<Handle>, plan: &Plan) -> Option<Vec<u32>> {
+    let keys = plan.probe_absent.iter().map(|key| filter.hasher().fingerprint(key.as_bytes()));
+    let keys: Vec<Fingerprint> = keys.collect();
+    if keys.is_empty() {
+        return Some(Vec::new());
+    }
+    match node.engine.verify(filter, &keys).await {
+        Ok(counts) => {
+            let places = counts.iter().zip(0..).filter(|(count, _)| **count > 0);
+            Some(places.map(|(_, place)| place).collect())
+        }
+        Err(error) => {
+            tracing::info!(%error, filter = filter.definition().name, "probe keys are judged without the log");
+            None
+        }
+    }
 }
 
 /// Changes a rollout under way, as somebody asks. What is to become of it is asked again if a step was taken meanwhile.
@@ -169,7 +237,11 @@ async fn change(node: &Node, filter: u64, change: impl Fn(&Rollout) -> Rollout) 
 pub(crate) async fn abort(node: &Node, filter: u64) -> Result<Rollout, Trouble> {
     match read(node, filter).await? {
         // Whoever asked before and did not hear of it is told so.
-        Some((rollout, _)) if rollout.state == State::RolledBack && rollout.why == ASKED => Ok(rollout),
+        Some((rollout, _))
+            if matches!(rollout.state, State::RollingBack | State::RolledBack) && rollout.why == ASKED =>
+        {
+            Ok(rollout)
+        }
         _ => change(node, filter, |rollout| rollout.back(ASKED.into())).await,
     }
 }
@@ -214,7 +286,7 @@ async fn look(node: &Node) -> umbel_core::Result<bool> {
                 continue;
             }
         };
-        if rollout.state != State::Running {
+        if !matches!(rollout.state, State::Running | State::RollingBack) {
             continue;
         }
         any = true;
@@ -243,9 +315,13 @@ async fn step(node: &Node, filter: &Handle, rollout: &Rollout, unchanged: Expect
         let (now, known_at) = (node.now(), watch.knows_all_at(node));
         let Some(known_for) = now.checked_duration_since(known_at) else { return Ok(()) };
         let known_ms = now_ms().saturating_sub(known_for.as_millis() as u64);
-        let all = replicas_of(node, id);
+        let all = followers_of(node, id);
         let error = filter.definition().spec.error;
-        let Some(next) = rollout.step(&all, error, now_ms(), known_ms) else { return Ok(()) };
+        let next = match rollout.state {
+            State::RollingBack => rollout.step_back(&all, node.releases.pinned(id).await?),
+            _ => rollout.step(&all, error, now_ms(), known_ms),
+        };
+        let Some(next) = next else { return Ok(()) };
         // Whoever slept meanwhile has not heard of replicas that are there.
         if node.sync.steward.watch(node)? != watch {
             return Ok(());
@@ -253,6 +329,14 @@ async fn step(node: &Node, filter: &Handle, rollout: &Rollout, unchanged: Expect
         next
     };
     let went = write(node, id, &next, unchanged).await?;
+    if went && next.state != rollout.state {
+        let (filter, version, why) = (&filter.definition().name, next.target, &next.why);
+        match next.state {
+            State::RollingBack => tracing::warn!(filter, version, why, "a rollout rolls back"),
+            State::RolledBack => tracing::warn!(filter, version, why, "a rollout is rolled back"),
+            State::Running | State::Done => tracing::info!(filter, version, "a rollout is done"),
+        }
+    }
     if went && (next.stage != rollout.stage || next.state != rollout.state) {
         tell_replicas(node, id, &next);
     }
@@ -280,24 +364,57 @@ async fn finish(node: &Node, filter: u64, rollout: &Rollout, guard: Option<u64>)
     Ok(Rollout { state: State::Done, ..rollout.clone() })
 }
 
-/// What a replica is told by a rollout, if one is running: what to serve, and the rollout with its probe keys.
-pub(super) async fn tell(
-    node: &Node,
-    filter: u64,
-    id: &str,
-) -> Result<Option<(Option<u64>, Rollout)>, Trouble> {
-    let Some((rollout, _)) = read(node, filter).await? else { return Ok(None) };
-    if rollout.state != State::Running {
-        return Ok(None);
+/// What a replica that can be held is told: by a rollout that is running, or by a pin.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    /// The version to stay at; none to follow the newest one or the log.
+    pub(crate) serve: Option<u64>,
+    /// The rollout with its probe keys.
+    pub(crate) probes: Option<Rollout>,
+    /// The last rollout, if its version was refused and is not served.
+    pub(crate) refused: Option<Rollout>,
+}
+
+pub(super) async fn tell(node: &Node, filter: u64, id: &str) -> Result<Orders, Trouble> {
+    let last = read(node, filter).await?.map(|(rollout, _)| rollout);
+    if let Some(rollout) = last.as_ref().filter(|rollout| rollout.state == State::Running) {
+        let all = followers_of(node, filter);
+        let serve = if rollout.decided {
+            Some(rollout.target)
+        } else if knows_all(node)? {
+            rollout.serves(id, &all)
+        } else {
+            rollout.serves_meanwhile(all.get(id))
+        };
+        return Ok(Orders { serve, probes: last, refused: None });
     }
-    let all = replicas_of(node, filter);
-    let is_known = node.now() >= node.sync.steward.watch(node)?.knows_all_at(node);
-    let serve = if rollout.decided {
-        Some(rollout.target)
-    } else if is_known {
-        rollout.serves(id, &all)
-    } else {
-        rollout.serves_meanwhile(all.get(id).and_then(|known| known.beat.version))
+    let serve = node.releases.pinned(filter).await?;
+    let is_refused = |rollout: &Rollout| {
+        matches!(rollout.state, State::RollingBack | State::RolledBack) && serve != Some(rollout.target)
     };
-    Ok(Some((serve, rollout)))
+    Ok(Orders { serve, probes: None, refused: last.filter(is_refused) })
+}
+
+/// Whether all replicas that are there have been heard of.
+fn knows_all(node: &Node) -> Result<bool, Trouble> {
+    Ok(node.now() >= node.sync.steward.watch(node)?.knows_all_at(node))
+}
+
+/// What each replica is told to serve that can be held.
+pub(crate) async fn serves(node: &Node, filter: u64) -> Result<BTreeMap<String, Option<u64>>, Trouble> {
+    let all = followers_of(node, filter);
+    let running = read(node, filter).await?.map(|(rollout, _)| rollout);
+    let to_all = match running.filter(|rollout| rollout.state == State::Running) {
+        Some(rollout) if rollout.decided => Some(rollout.target),
+        Some(rollout) if knows_all(node)? => {
+            let each = rollout.serves_each(&all).into_iter();
+            return Ok(each.map(|(id, serve)| (id.to_owned(), serve)).collect());
+        }
+        Some(rollout) => {
+            let each = all.iter().map(|(id, known)| (id.clone(), rollout.serves_meanwhile(Some(known))));
+            return Ok(each.collect());
+        }
+        None => node.releases.pinned(filter).await?,
+    };
+    Ok(all.into_keys().map(|id| (id, to_all)).collect())
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 
 use serde_json::Value;
 use umbel_server::chores::Chores;
@@ -43,6 +44,12 @@ impl Door {
         let chores = Chores::start(&[([127, 0, 0, 1], 0).into()]).expect("a port");
         chores.watch(&running.node, None);
         Self { running, chores }
+    }
+
+    /// Ends the server and keeps its folder, for the next one.
+    pub fn stop(self) -> PathBuf {
+        drop(self.chores);
+        self.running.stop()
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -76,11 +76,17 @@ pub fn start_with(folder: PathBuf, set: impl FnOnce(&mut Config)) -> Running {
 
 /// Starts a server whose registry is in its folder too, as `umbel serve` does.
 pub fn start_with_registry(folder: PathBuf) -> Running {
+    start_with_registry_and(folder, |_| {})
+}
+
+/// The same with other settings than the defaults.
+pub fn start_with_registry_and(folder: PathBuf, set: impl FnOnce(&mut Config)) -> Running {
+    let mut config = Config::default();
+    set(&mut config);
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let clock = Arc::new(SystemClock::default());
     let registry = EmbeddedRegistry::open(Arc::clone(&disk), &folder, clock).expect("a registry");
     let log = log::Settings::new(&folder);
-    let config = Config::default();
     let mut running = Running::on(&disk, &folder, 2, Settings::default(), &log, config, |node| {
         node.with_registry(Arc::new(registry))
     });
