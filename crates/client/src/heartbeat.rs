@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -13,6 +14,7 @@ use crate::backoff::jitter;
 use crate::http::Ask;
 use crate::limits::HEARTBEAT;
 use crate::shared::{Live, Shared, lock};
+use crate::status::Refused;
 use crate::{Error, Result};
 
 /// What this replica says of itself.
@@ -31,6 +33,8 @@ struct Beat<'a> {
     labels: &'a BTreeMap<String, String>,
     address: Option<String>,
     probed: Option<Probed>,
+    /// What it was last told to serve, 0 for nothing: it stays at that, whatever its strategy.
+    told: u64,
 }
 
 /// What it is told.
@@ -48,6 +52,9 @@ pub(crate) struct Orders {
     /// Keys that a version in a rollout is tried with.
     #[serde(default)]
     probes: Option<Probes>,
+    /// The version of the last rollout, if it was taken back.
+    #[serde(default)]
+    refused: Option<Refused>,
     #[serde(default)]
     peers: Vec<String>,
     #[serde(default)]
@@ -76,12 +83,15 @@ struct Probes {
 }
 
 /// What they said.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Probed {
     id: u64,
     version: u64,
     missing: u64,
     unexpected: u64,
+    /// Which keys these are, by their places.
+    missing_at: Vec<u32>,
+    unexpected_at: Vec<u32>,
 }
 
 /// Beats until it is dropped.
@@ -98,9 +108,32 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
+/// Asks what this replica is to do; none if the server does not tell now, or knows no heartbeats.
+pub(crate) async fn orders(shared: &Shared) -> Result<Option<Orders>> {
+    match beat(shared, None).await {
+        Ok(orders) => Ok(Some(orders)),
+        Err(Error::Refused { status: 404 | 405 | 500.., .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Says that this replica ends and does not come back under its name.
+pub(crate) async fn leave(shared: &Shared) -> Result<()> {
+    let path = shared.sources.path(&format!("replicas/{}?run={}", shared.id, shared.run));
+    shared
+        .sources
+        .ask(&Ask::with_body(Method::DELETE, path, "application/json", Bytes::new()))
+        .await
+        .map(drop)
+}
+
 /// Tells the centre how this replica is, and which version it has ready besides; gives what it is to do.
 pub(crate) async fn beat(shared: &Shared, staged: Option<u64>) -> Result<Orders> {
-    let live = shared.live().filter(|_| shared.answers());
+    // Together: what it answers from is what it says although it was told that.
+    let (told, live) = {
+        let _alone = lock(&shared.holding);
+        (shared.told(), shared.live().filter(|_| shared.answers()))
+    };
     let beat = Beat {
         run: shared.run,
         sequence: shared.beats.fetch_add(1, Ordering::Relaxed),
@@ -113,7 +146,8 @@ pub(crate) async fn beat(shared: &Shared, staged: Option<u64>) -> Result<Orders>
         spooled: shared.counters.spooled_keys.load(Ordering::Relaxed) as u64,
         labels: &shared.options.labels,
         address: lock(&shared.address).clone(),
-        probed: *lock(&shared.probed),
+        probed: lock(&shared.probed).clone(),
+        told,
     };
     let body = serde_json::to_vec(&beat).map_err(|error| Error::Invalid(error.to_string()))?;
     let path = shared.sources.path(&format!("replicas/{}", shared.id));
@@ -125,18 +159,27 @@ pub(crate) async fn beat(shared: &Shared, staged: Option<u64>) -> Result<Orders>
         *lock(&shared.centre) = Some(centre);
     }
     let serve = orders.serve.unwrap_or(0);
-    if shared.serve.swap(serve, Ordering::AcqRel) != serve {
+    let before = {
+        let _alone = lock(&shared.holding);
+        shared.serve.swap(serve, Ordering::AcqRel)
+    };
+    if before != serve {
         shared.look.notify_one();
     }
+    lock(&shared.refused).clone_from(&orders.refused);
     *lock(&shared.probed) = orders.probes.as_ref().and_then(|probes| probe(shared, probes));
     Ok(orders)
 }
 
 /// Tries the keys of a rollout on the copy that answers.
 fn probe(shared: &Shared, probes: &Probes) -> Option<Probed> {
-    let live = shared.live()?;
+    // One that follows the log has the version when it is held at it.
+    let live = shared.live().filter(|live| live.is_as_published())?;
     let has = |key: &String| live.copy.contains(live.copy.hasher().fingerprint(key.as_bytes()));
-    let missing = probes.present.iter().filter(|key| !has(key)).count() as u64;
-    let unexpected = probes.absent.iter().filter(|key| has(key)).count() as u64;
-    Some(Probed { id: probes.id, version: live.number(), missing, unexpected })
+    let places = |keys: &[String], are_there: bool| -> Vec<u32> {
+        keys.iter().zip(0..).filter(|(key, _)| has(key) == are_there).map(|(_, place)| place).collect()
+    };
+    let (missing_at, unexpected_at) = (places(&probes.present, false), places(&probes.absent, true));
+    let (missing, unexpected) = (missing_at.len() as u64, unexpected_at.len() as u64);
+    Some(Probed { id: probes.id, version: live.number(), missing, unexpected, missing_at, unexpected_at })
 }

@@ -82,7 +82,7 @@ pub use reader::Reader;
 pub use replica::Replica;
 #[cfg(feature = "router")]
 pub use router::Router;
-pub use status::Status;
+pub use status::{Refused, Status};
 pub use trust::Trust;
 pub use umbel_core::engine::{Answer, Token};
 pub use web::{Body, Web};

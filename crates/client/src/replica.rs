@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use umbel_core::budget::Budget;
 use umbel_core::engine::{Answer, Token};
 use umbel_core::fold::Means;
@@ -21,6 +22,9 @@ use crate::steady::Steady;
 use crate::store::{Change, Spool, Store, Target, new_id};
 use crate::strategy::{self, Follower};
 use crate::{Error, Result, heartbeat, writer};
+
+/// How long a replica that ends tries to say so.
+const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// A copy of a filter in this process. It answers without waiting and follows the centre in the background.
 ///
@@ -221,7 +225,32 @@ impl Replica {
         Ok(address)
     }
 
-    /// Ends: what was taken is in the folder, which another may open now, and nothing runs any more. The copy answers on as it is.
+    /// Tells the server that this replica ends, if it does not come back under its name: a strong replica with a folder does, and counts
+    /// for a majority until then.
+    async fn leave(&self) {
+        let shared = &self.inner.shared;
+        let is_strong = shared.options.strategy == Strategy::Strong;
+        if is_strong && shared.store.is_some() {
+            return;
+        }
+        // It is not counted any more, so it does not answer any more.
+        shared.lease.end();
+        // A server that is away forgets others than strong ones after a while. Those are to be forgotten by hand then.
+        match timeout(LEAVE_WITHIN, heartbeat::leave(shared)).await {
+            Ok(Ok(())) | Ok(Err(Error::Refused { .. })) => {}
+            Ok(Err(error)) if is_strong => shared.fail(&error),
+            Err(_) if is_strong => {
+                shared.fail(&Error::Unreachable(
+                    "the server did not hear in time that this replica left".to_owned(),
+                ));
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+
+    /// Ends: what was taken is in the folder, which another may open now, and nothing runs any more. The copy answers on as it is, except
+    /// that of a strong replica, which needs leave to answer. The server is told that the replica has left; a strong replica with a
+    /// folder is expected back and goes on counting for a majority.
     pub async fn close(&self) -> Result<()> {
         let (tell, written) = oneshot::channel();
         // Whoever is closed already has nothing more to do.
@@ -238,6 +267,7 @@ impl Replica {
             // That it was aborted is what is wanted.
             let _ended = task.await;
         }
+        self.leave().await;
         if let Some(store) = &self.inner.shared.store {
             store.release();
         }

@@ -17,6 +17,7 @@ use crate::lease::Lease;
 use crate::options::{Options, Strategy, WhenStale};
 use crate::overlay::Overlay;
 use crate::source::Sources;
+use crate::status::Refused;
 use crate::store::Store;
 use crate::view::{View, Views};
 use crate::{Error, Result};
@@ -32,6 +33,11 @@ pub(crate) struct Live {
 impl Live {
     pub(crate) fn number(&self) -> u64 {
         self.copy.version().number
+    }
+
+    /// Whether it is exactly its version: nothing came after it.
+    pub(crate) fn is_as_published(&self) -> bool {
+        self.copy.version().token().includes(&self.copy.token())
     }
 
     /// Whether everything up to a token is in it.
@@ -60,8 +66,12 @@ pub(crate) struct Shared {
     pub(crate) lease: Lease,
     pub(crate) counters: Counters,
     pub(crate) centre: Mutex<Option<Token>>,
-    /// The version that the centre told this replica to serve; 0 for none.
+    /// The version that the centre told this replica to serve; 0 for none. It is set, and a copy begins to answer because of it, under
+    /// `holding`: a copy that the centre refused meanwhile never begins to answer after the centre heard that it does not.
     pub(crate) serve: AtomicU64,
+    pub(crate) holding: Mutex<()>,
+    /// The version of the last rollout, if it was refused.
+    pub(crate) refused: Mutex<Option<Refused>>,
     /// Wakes whoever asks for versions.
     pub(crate) look: Notify,
     /// Wakes the heartbeat.
@@ -123,6 +133,8 @@ impl Shared {
             counters: Counters::default(),
             centre: Mutex::default(),
             serve: AtomicU64::new(0),
+            holding: Mutex::default(),
+            refused: Mutex::default(),
             look: Notify::new(),
             beat: Notify::new(),
             address: Mutex::default(),
@@ -137,6 +149,21 @@ impl Shared {
     /// The copy that answers, if there is one.
     pub(crate) fn live(&self) -> Option<Arc<Live>> {
         self.views.load().live.clone()
+    }
+
+    /// The version that the centre told this replica to serve; 0 for none.
+    pub(crate) fn told(&self) -> u64 {
+        self.serve.load(Ordering::Acquire)
+    }
+
+    /// Lets a copy answer if the centre still says what it said when the copy was asked for; false if it does not.
+    pub(crate) fn set_live_if_told(&self, live: &Arc<Live>, told: u64) -> bool {
+        let _alone = lock(&self.holding);
+        let is_wanted = self.told() == told;
+        if is_wanted {
+            self.set_live(live);
+        }
+        is_wanted
     }
 
     /// Lets a copy answer.

@@ -3,11 +3,22 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde::Deserialize;
 use umbel_core::engine::Token;
 use umbel_core::version::ChunkId;
 
 use crate::options::Strategy;
 use crate::shared::{Shared, lock};
+
+/// A version that a rollout took back.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
+pub struct Refused {
+    /// Its number.
+    pub version: u64,
+    /// Which replica, by which strategy, had what trouble with it.
+    pub why: String,
+}
 
 /// How a replica is.
 #[derive(Clone, Debug)]
@@ -35,7 +46,14 @@ pub struct Status {
     pub items: u64,
     /// Bytes of its arrays.
     pub bytes: u64,
-    /// How long ago the copy was known to have all there was; none if it never was, as after a start without a server.
+    /// The version that the server holds this replica at, by a pin or a rollout: it stays there whatever is added, and `age` says how
+    /// long ago the server confirmed that. None if it follows, and for strong replicas, which answer from the version that all of them
+    /// switched to.
+    pub pinned: Option<u64>,
+    /// The version that the last rollout took back, if it did.
+    pub refused: Option<Refused>,
+    /// How long ago the copy was known to have all there was, or all that it is to have if it is pinned; none if it never was, as after
+    /// a start without a server.
     pub age: Option<Duration>,
     /// Whether that is longer than the options allow, or the copy is cut off and the options do not allow that.
     pub stale: bool,
@@ -88,6 +106,9 @@ impl Status {
             items: copy.map_or(0, umbel_core::copy::Copy::items),
             bytes: copy.map_or(0, umbel_core::copy::Copy::bytes),
             token,
+            pinned: Some(shared.told())
+                .filter(|told| *told != 0 && shared.options.strategy != Strategy::Strong),
+            refused: lock(&shared.refused).clone(),
             age: shared.age(),
             stale: shared.is_stale(),
             cut_off: shared.is_cut_off(),

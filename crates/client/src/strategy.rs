@@ -31,6 +31,7 @@ use umbel_core::version::Version;
 
 use crate::backoff::Backoff;
 use crate::fetch::{self, Wanted};
+use crate::heartbeat;
 use crate::http::Ask;
 use crate::identity::{self, Stored};
 use crate::options::Strategy;
@@ -153,10 +154,18 @@ impl Follower {
 
     /// The first copy, or one of a filter that was made anew.
     async fn begin(&mut self) -> Result<()> {
-        let wanted = match self.shared.options.strategy {
+        let strategy = self.shared.options.strategy;
+        // Versions say themselves which one is pinned; the log does not.
+        if matches!(strategy, Strategy::Delta | Strategy::Push) {
+            heartbeat::orders(&self.shared).await?;
+        }
+        let wanted = match strategy {
             Strategy::Pull { interval } => Wanted::Current(interval),
             Strategy::Notify { .. } => Wanted::Current(Duration::ZERO),
-            Strategy::Delta | Strategy::Push => Wanted::Latest(BASE_AGE),
+            Strategy::Delta | Strategy::Push => match self.shared.told() {
+                0 => Wanted::Latest(BASE_AGE),
+                told => Wanted::Number(told),
+            },
             // Whatever was made the current one, however old: the heartbeat says more.
             Strategy::Strong => Wanted::Current(Duration::MAX),
         };
@@ -219,20 +228,37 @@ impl Follower {
         self.adopt_with(live, journal).await;
     }
 
-    /// Lets a copy answer, and then keeps it in the folder: a disk that fails does not keep anybody from the newest answers.
+    /// Lets a copy answer that nothing came after yet, if the centre still says what it said when the copy was asked for.
+    async fn adopt_told(&mut self, live: Arc<Live>, told: u64) -> bool {
+        let journal = self.journal_for(&live).await;
+        self.adopt_if(live, journal, Some(told)).await
+    }
+
+    /// Lets a copy answer, whatever the centre says.
     async fn adopt_with(&mut self, live: Arc<Live>, journal: Option<Journal>) {
+        self.adopt_if(live, journal, None).await;
+    }
+
+    /// Lets a copy answer, and then keeps it in the folder: a disk that fails does not keep anybody from the newest answers. False if the
+    /// centre says something else by now than `told`.
+    async fn adopt_if(&mut self, live: Arc<Live>, journal: Option<Journal>, told: Option<u64>) -> bool {
         let before = self.shared.live();
         let version = live.copy.version();
         let same_filter =
             before.as_ref().is_some_and(|before| before.copy.version().filter == version.filter);
-        *lock(&self.shared.previous) =
-            before.filter(|_| same_filter).map(|before| before.copy.version().clone());
         if !same_filter {
             self.shared.unconfirm();
         }
-        self.shared.set_live(&live);
+        match told {
+            Some(told) if !self.shared.set_live_if_told(&live, told) => return false,
+            Some(_) => {}
+            None => self.shared.set_live(&live),
+        }
+        *lock(&self.shared.previous) =
+            before.filter(|_| same_filter).map(|before| before.copy.version().clone());
         (self.journal, self.noted) = (journal, Token::default());
         self.keep().await;
+        true
     }
 
     /// Keeps the version of the copy that answers.

@@ -198,6 +198,8 @@ impl Replica {
         told.set_item("stale", status.stale)?;
         told.set_item("gone", status.gone)?;
         told.set_item("held", status.held)?;
+        told.set_item("pinned", status.pinned)?;
+        told.set_item("refused", status.refused.map(|refused| (refused.version, refused.why)))?;
         told.set_item("versions_taken", status.versions_taken)?;
         told.set_item("records_taken", status.records_taken)?;
         told.set_item("chunks_fetched", status.chunks_fetched)?;

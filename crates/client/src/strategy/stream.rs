@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 use umbel_core::copy::Taken;
 use umbel_core::feed::Frame;
 use umbel_core::version::Version;
@@ -13,6 +13,7 @@ use umbel_core::version::Version;
 use super::{Follower, catch_up, feed_of, is_other, take};
 use crate::backoff::Backoff;
 use crate::fetch::{self, Wanted};
+use crate::heartbeat;
 use crate::http::{Ask, Reply};
 use crate::limits::{FRAME_BYTES_PER_MS, JOURNAL_BYTES_MAX, patience};
 use crate::shared::Live;
@@ -92,7 +93,51 @@ struct Renewals {
     at: Instant,
 }
 
+/// How often the server is asked what to do while the copy is held at a version.
+const HELD_BEAT: Duration = Duration::from_secs(1);
+
+/// Follows, or stays at a version while the server says so. A feed brings keys and takes none away: to go back, the version is loaded as
+/// the base of a copy, and nothing that came after it is taken until the server lets the copy follow again.
 pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
+    // Before anything is taken: a copy that was away must not pass what is pinned.
+    heartbeat::orders(&follower.shared).await?;
+    match follower.shared.told() {
+        0 => follow(follower, feed).await,
+        told => hold(follower, told).await,
+    }
+}
+
+/// Stays at a version until the server says something else.
+async fn hold(follower: &mut Follower, told: u64) -> Result<()> {
+    let shared = Arc::clone(&follower.shared);
+    loop {
+        let asked_at = shared.now();
+        let orders = heartbeat::orders(&shared).await?;
+        if shared.told() != told {
+            return Ok(());
+        }
+        let live = follower.live()?;
+        let is_of_filter = orders.as_ref().is_none_or(|orders| orders.mean(&live, told));
+        if live.number() != told || !is_of_filter || !live.is_as_published() {
+            let Some(version) = fetch::version(&shared, &Wanted::Number(told), None).await? else {
+                return Err(Error::Corrupt(format!("version {told} did not come")));
+            };
+            let fresh = fetch::assemble(&shared, version, Vec::new()).await?;
+            if !follower.adopt_told(fresh, told).await {
+                return Ok(());
+            }
+            // That it is there is to be known at once.
+            continue;
+        }
+        if orders.is_some() {
+            shared.confirm(asked_at);
+        }
+        shared.step();
+        let _sooner = timeout(HELD_BEAT, shared.look.notified()).await;
+    }
+}
+
+async fn follow(follower: &mut Follower, feed: Feed) -> Result<()> {
     // First all that there is, so that it is known how old the copy is.
     match begin(follower).await {
         Err(error) if error.is_trimmed() => renew_trimmed(follower).await?,
@@ -110,11 +155,17 @@ pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
     let pause = bound.map_or(NOTE_EVERY, |bound| (bound / 4).max(QUESTION_PAUSE_MIN));
     let mut questions = interval_at(Instant::now() + pause, pause);
     questions.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let shared = Arc::clone(&follower.shared);
     loop {
         renewals.begin_if_due(follower)?;
         tokio::select! {
             piece = listening.stream.next() => {
                 let Some(piece) = piece? else {
+                    // It ends when replicas are to stay at a version.
+                    heartbeat::orders(&follower.shared).await?;
+                    if follower.shared.told() != 0 {
+                        return Ok(());
+                    }
                     return Err(Error::Unreachable("the server ended the feed".to_owned()));
                 };
                 let heard = listening.take(follower, &piece).await?;
@@ -142,6 +193,9 @@ pub(super) async fn run(follower: &mut Follower, feed: Feed) -> Result<()> {
                     follower.shared.fail(&error);
                     renewals.wait(follower);
                 }
+            },
+            () = shared.look.notified() => if shared.told() != 0 {
+                return Ok(());
             },
             _ = ticks.tick() => follower.note().await,
             _ = questions.tick(), if bound.is_some() => {
@@ -283,7 +337,8 @@ async fn switch(follower: &mut Follower, live: Arc<Live>, mut journal: Option<Jo
             }
         }
     }
-    follower.adopt_with(live, journal).await;
+    // If it is to stay at a version by now, that one is taken next.
+    follower.adopt_if(live, journal, Some(0)).await;
     Ok(())
 }
 
@@ -296,6 +351,6 @@ async fn renew_trimmed(follower: &mut Follower) -> Result<()> {
         fresh => fresh,
     };
     let (live, journal) = fresh?;
-    follower.adopt_with(live, journal).await;
+    follower.adopt_if(live, journal, Some(0)).await;
     Ok(())
 }

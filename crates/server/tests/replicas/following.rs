@@ -328,14 +328,13 @@ async fn notices_go_on_when_the_name_is_another_filters() {
 async fn a_strong_copy_of_another_filter_does_not_answer() {
     let mut centre = Centre::start();
     let server = Server::new(&centre.url(), None).unwrap();
-    let pin = async || {
-        let made = server.post(Server::path("f", "versions"), &json!({}), PATIENCE).await.unwrap();
-        server.put(Server::path("f", "current"), &json!({ "version": made["number"] })).await.unwrap();
+    let switch = async || {
+        let made = server.post(Server::path("f", "switch"), &json!({}), PATIENCE).await.unwrap();
         made["number"].as_u64().unwrap()
     };
     centre.create(Spec::bloom(1_000, 0.01)).await;
     centre.add(0..500).await;
-    let first = pin().await;
+    let first = switch().await;
     let replica = open(centre.options(Strategy::strong())).await;
     until(&replica, "it has leave", || replica.contains("key 1") == Answer::Maybe).await;
     centre.stop();
@@ -344,7 +343,7 @@ async fn a_strong_copy_of_another_filter_does_not_answer() {
     centre.add(5_000..5_100).await;
     centre.stop();
     centre.start_again();
-    assert_eq!(pin().await, first);
+    assert_eq!(switch().await, first);
     until(&replica, "it has leave again", || replica.contains("key 5000") != Answer::Unknown).await;
     all_maybe(&replica, 5_000..5_100);
     mostly_absent(&replica, 0..500);
