@@ -5,10 +5,10 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use umbel_client::Options;
 use umbel_client::blocking::Replica;
+use umbel_client::{Options, Server, Status};
 
-use crate::remote::{Remote, parse_label, parse_time, time};
+use crate::remote::{Remote, parse_label, parse_time, runtime, time};
 use crate::units::grouped;
 
 /// How long the last adds may take on their way, beside the window that they are gathered in.
@@ -22,7 +22,8 @@ Examples:
   echo https://example.com/ | umbel replica urls
   umbel replica urls --strategy pull --interval 10s --folder /var/lib/urls < keys
   umbel replica urls --strategy delta --stale-after 30s
-  umbel replica urls --strategy strong --label region=eu --positions"
+  umbel replica urls --strategy strong --label region=eu --positions
+  umbel replica urls --forget 5f0c6b1d9a3e47f2a1b8c9d0e1f20345"
 )]
 pub(crate) struct Arguments {
     /// The filter
@@ -56,9 +57,19 @@ pub(crate) struct Arguments {
     /// Keeps following after the last line
     #[arg(long)]
     stay: bool,
+    /// Opens no copy, but lets the server forget the replica of this name, which is gone for good: a strong one counts for a majority
+    /// until then
+    #[arg(long, value_name = "REPLICA")]
+    forget: Option<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    if let Some(name) = &arguments.forget {
+        let path = Server::path(&arguments.filter, &format!("replicas/{}", umbel_client::escaped(name)));
+        runtime()?.block_on(arguments.remote.open()?.delete(path))?;
+        println!("replica {name} is forgotten; if it runs, it is known again within five seconds");
+        return Ok(());
+    }
     let replica = Replica::open(options(arguments)?)?;
     let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     if std::io::stdin().is_terminal() {
@@ -131,12 +142,27 @@ fn options(arguments: &Arguments) -> umbel_client::Result<Options> {
     Ok(arguments.label.iter().fold(options, |options, (name, value)| options.label(name, value)))
 }
 
+/// Where the server holds it, with what is newer, and which version a rollout took back.
+fn held(status: &Status) -> String {
+    let newest = status.centre.as_ref().map(|centre| format!(", the log is at {centre}"));
+    let pinned = status.pinned.map(|pinned| match status.version {
+        Some(version) if version == pinned => format!(" (pinned{})", newest.unwrap_or_default()),
+        _ => format!(" (moving to {pinned}, which is pinned)"),
+    });
+    let refused = status
+        .refused
+        .as_ref()
+        .map(|refused| format!("; version {} was taken back: {}", refused.version, refused.why));
+    [pinned, refused].into_iter().flatten().collect()
+}
+
 fn describe(replica: &Replica) -> String {
     let status = replica.status();
     let age = status.age.map_or(u64::MAX, |age| age.as_millis() as u64);
     format!(
-        "version {}, {} items, confirmed {}, {} chunks fetched, {} reused, {} changes, {} keys to send{}",
+        "version {}{}, {} items, confirmed {}, {} chunks fetched, {} reused, {} changes, {} keys to send{}",
         status.version.map_or("none".to_owned(), |number| number.to_string()),
+        held(&status),
         grouped(status.items.into()),
         if age == u64::MAX { "never".to_owned() } else { format!("{} ago", time(age)) },
         status.chunks_fetched,

@@ -72,7 +72,8 @@ struct Start {
     /// A key that must be there; may be given several times
     #[arg(long)]
     probe_present: Vec<String>,
-    /// A key that must not be there, within the error rate; may be given several times
+    /// A key that must not be there; may be given several times. One that was added is always found out. One that was not may be there
+    /// by the filter's error rate: that is no failure if the log tells that it was not added, or if there are many
     #[arg(long)]
     probe_absent: Vec<String>,
     /// Shows how it goes until it ends
@@ -119,8 +120,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             What::Pause(change) => hold(change, true).await,
             What::Resume(change) => hold(change, false).await,
             What::Abort(change) => {
-                let path = Server::path(&change.filter, "rollout");
-                tell(&change.remote.open()?.delete(path).await?, change.json);
+                let server = change.remote.open()?;
+                server.delete(Server::path(&change.filter, "rollout")).await?;
+                // It has gone back when no replica has the version any more, and that is what was asked for.
+                follow(&server, &change.filter, true, change.json).await?;
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -129,7 +132,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
 async fn hold(change: &Change, paused: bool) -> Result<ExitCode, Box<dyn Error>> {
     let path = Server::path(&change.filter, "rollout");
-    tell(&change.remote.open()?.put(path, &json!({ "paused": paused })).await?, change.json);
+    let held = change.remote.open()?.put(path, &json!({ "paused": paused })).await?;
+    tell(&change.filter, &held, change.json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -149,10 +153,19 @@ async fn begin(start: &Start) -> Result<ExitCode, Box<dyn Error>> {
     let path = Server::path(&start.filter, "rollout");
     let body = json!({ "version": start.version, "plan": plan });
     let begun = server.post(path, &body, Duration::from_secs(600)).await?;
+    let apart: Vec<&str> =
+        begun["apart"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !apart.is_empty() {
+        let (count, filter) = (apart.len(), &start.filter);
+        eprintln!(
+            "umbel: {count} strong replicas have no part in it ({}): they switch by `umbel publish {filter} --strong`",
+            apart.join(", ")
+        );
+    }
     if start.follow {
         return follow(&server, &start.filter, true, start.json).await;
     }
-    tell(&begun, start.json);
+    tell(&start.filter, &begun, start.json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -166,9 +179,10 @@ async fn follow(
     loop {
         let rollout = server.get(Server::path(filter, "rollout")).await?;
         if rollout != last {
-            tell(&rollout, as_json);
+            tell(filter, &rollout, as_json);
         }
-        if !to_the_end || rollout["state"] != "running" {
+        let is_over = rollout["state"] != "running" && rollout["state"] != "rolling_back";
+        if !to_the_end || is_over {
             let went_back = to_the_end && rollout["state"] == "rolled_back";
             return Ok(if went_back { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
@@ -177,7 +191,7 @@ async fn follow(
     }
 }
 
-fn tell(rollout: &Value, as_json: bool) {
+fn tell(filter: &str, rollout: &Value, as_json: bool) {
     if as_json {
         println!("{rollout}");
         return;
@@ -186,12 +200,21 @@ fn tell(rollout: &Value, as_json: bool) {
     let why = rollout["why"].as_str().filter(|why| !why.is_empty());
     let state = rollout["state"].as_str().unwrap_or_default().replace('_', " ");
     let is_held = rollout["state"] == "running" && rollout["paused"] == true;
+    let missing: Vec<&str> =
+        rollout["missing"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let missing = match missing.len() {
+        0 => String::new(),
+        _ => format!("; not confirmed by {}", missing.join(", ")),
+    };
     println!(
-        "version {} {}: group {} of {}{}",
+        "version {} {}: group {} of {}{}{missing}",
         number("target"),
         if is_held { "paused" } else { &state },
         number("stage") + 1,
         number("stages"),
         why.map(|why| format!("; {why}")).unwrap_or_default()
     );
+    if rollout["state"] == "done" {
+        println!("it is pinned: replicas stay at it until `umbel rollback {filter} --newest`");
+    }
 }

@@ -109,13 +109,20 @@ async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn
     let replicas = server.get(Server::path(filter, "replicas")).await?;
     let growth = server.get(Server::path(filter, "growth")).await?;
     if as_json {
-        let all = json!({ "filter": described, "growth": growth, "versions": versions, "replicas": replicas["replicas"] });
+        let all = json!({
+            "filter": described,
+            "growth": growth,
+            "versions": versions,
+            "replicas": replicas["replicas"],
+            "registered": replicas["registered"],
+        });
         println!("{all}");
         return Ok(());
     }
     let items = grouped(described["items"].as_u64().unwrap_or(0).into());
     let newest = versions["versions"].as_array().and_then(|all| all.last());
-    let pinned = if versions["pinned"] == true { " (pinned)" } else { "" };
+    let is_pinned = versions["pinned"] == true;
+    let pinned = if is_pinned { " (pinned)" } else { "" };
     println!(
         "{filter}: {}, {items} items, position {}",
         text(&described["kind"]),
@@ -124,11 +131,25 @@ async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn
     print_growth(&growth);
     match newest {
         Some(newest) => println!(
-            "versions: newest {}, current {}{pinned}",
+            "versions: newest {}, current {}{pinned}, strong {}",
             text(&newest["number"]),
-            text(&versions["current"])
+            text(&versions["current"]),
+            text(&versions["strong"])
         ),
         None => println!("versions: none"),
+    }
+    if is_pinned {
+        println!(
+            "          replicas stay at version {} until `umbel rollback {filter} --newest`; the server's own answers follow the log",
+            text(&versions["current"])
+        );
+    }
+    if let Ok(rollout) = server.get(Server::path(filter, "rollout")).await
+        && let state @ ("running" | "rolling_back" | "rolled_back") =
+            rollout["state"].as_str().unwrap_or_default()
+    {
+        let (state, target, why) = (state.replace('_', " "), text(&rollout["target"]), text(&rollout["why"]));
+        println!("rollout:  version {target} {state}; {why}");
     }
     let row = |replica: &Value| {
         vec![
@@ -136,12 +157,9 @@ async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn
             text(&replica["strategy"]),
             text(&replica["version"]),
             replica["age_ms"].as_u64().map(time).unwrap_or_default(),
+            state(replica),
             grouped(replica["lag_bytes"].as_u64().unwrap_or(0).into()),
-            match replica["agrees"].as_bool() {
-                Some(true) => "equal".to_owned(),
-                Some(false) => "DIFFERS".to_owned(),
-                None => "unknown".to_owned(),
-            },
+            checksum(replica),
             grouped(replica["spooled"].as_u64().unwrap_or(0).into()),
             labels(&replica["labels"]),
         ]
@@ -151,11 +169,43 @@ async fn one(server: &Server, filter: &str, as_json: bool) -> Result<(), Box<dyn
         println!("no replicas");
     } else {
         table(
-            &["replica", "strategy", "version", "age", "lag bytes", "checksum", "spooled", "labels"],
+            &["replica", "strategy", "version", "age", "state", "lag bytes", "checksum", "spooled", "labels"],
             &rows,
         );
     }
     Ok(())
+}
+
+/// How a replica stands to what it is told: an age alone would call one fresh that is held at an old version.
+fn state(replica: &Value) -> String {
+    let (serve, lacks) = (text(&replica["serve"]), replica["lacks_items"].as_u64());
+    let behind = match lacks {
+        Some(items) if items > 0 => format!(", lacks {} items", grouped(items.into())),
+        _ => String::new(),
+    };
+    match replica["state"].as_str().unwrap_or_default() {
+        "held" => format!("pinned at {serve}{behind}"),
+        "moving" => format!("moving to {serve}"),
+        "cannot_be_held" => format!("NOT HELD at {serve}: its release follows the log"),
+        "answers" => format!("strong at {serve}{behind}"),
+        "waits" => "does not answer".to_owned(),
+        "silent" => "SILENT, counts for the majority".to_owned(),
+        // A version may lack what came after it, too.
+        state => format!("{state}{behind}"),
+    }
+}
+
+/// What its checksum was compared with. That of a replica which follows the log is of the version that it began with.
+fn checksum(replica: &Value) -> String {
+    let version = text(&replica["version"]);
+    let is_base = replica["state"] == "follows"
+        && matches!(replica["strategy"].as_str(), Some("push" | "delta" | "window"));
+    match replica["agrees"].as_bool() {
+        Some(true) if is_base => format!("base equal to {version}"),
+        Some(true) => format!("equal to {version}"),
+        Some(false) => "DIFFERS".to_owned(),
+        None => "unknown".to_owned(),
+    }
 }
 
 /// How it fills, when it will be full, and which sizes it had.

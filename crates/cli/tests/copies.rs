@@ -100,9 +100,10 @@ fn every_strategy_of_the_table_can_be_typed() {
         assert_eq!(copy.ask(&key), "maybe", "own adds are there at once");
         let shown = status(&server);
         let replicas = shown["replicas"].as_array().unwrap();
-        let followed = if strategy == "window" { "delta" } else { strategy };
-        assert!(replicas.iter().any(|replica| replica["strategy"] == followed), "{shown}");
+        assert!(replicas.iter().any(|replica| replica["strategy"] == strategy), "{shown}");
         copy.close();
+        let shown = status(&server);
+        assert!(shown["replicas"].as_array().unwrap().is_empty(), "it said that it ends: {shown}");
     }
     // What one added has come to the centre, and from there to the next.
     let mut copy = Copy::open(&server, &[]);
@@ -130,12 +131,38 @@ fn versions_are_published_taken_back_and_switched_to() {
     writer.tell("+b");
     writer.close();
     copy.comes_to("b", "maybe");
-    assert!(umbel(&server, &["rollback", "urls", "--to", &first]).contains("is the current one"));
-    copy.comes_to("b", "absent");
-    let shown = umbel(&server, &["status", "urls"]);
+    let mut stream = Copy::open(&server, &["--strategy", "delta"]);
+    stream.comes_to("b", "maybe");
+    let said = umbel(&server, &["rollback", "urls", "--to", &first]);
+    assert!(said.contains("is the current one"), "{said}");
+    assert!(said.contains("the server's own answers follow the log and are not rolled back"), "{said}");
+    for copy in [&mut copy, &mut stream] {
+        copy.comes_to("b", "absent");
+    }
+    // An age alone would call them fresh: they are shown as pinned, with what they lack, and equal to that version.
+    let is_shown = |shown: &str| {
+        let rows = shown.lines().filter(|line| {
+            line.contains(&format!("pinned at {first}, lacks 1 items"))
+                && line.contains(&format!("equal to {first}"))
+        });
+        rows.count() == 2
+    };
+    let end = Instant::now() + Duration::from_secs(30);
+    let shown = loop {
+        let shown = umbel(&server, &["status", "urls"]);
+        if is_shown(&shown) {
+            break shown;
+        }
+        assert!(Instant::now() < end, "{shown}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
     assert!(shown.contains(&format!("current {first} (pinned)")), "{shown}");
+    assert!(shown.contains("the server's own answers follow the log"), "{shown}");
     umbel(&server, &["rollback", "urls", "--newest"]);
-    copy.comes_to("b", "maybe");
+    for copy in [&mut copy, &mut stream] {
+        copy.comes_to("b", "maybe");
+    }
+    stream.close();
     copy.close();
     let nowhere = run(&server, &["rollback", "urls", "--to", "999999"]);
     assert!(!nowhere.status.success() && !nowhere.stderr.is_empty());
@@ -155,12 +182,56 @@ fn versions_are_published_taken_back_and_switched_to() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let said = umbel(&server, &["publish", "urls", "--strong", "--timeout", "20s"]);
-    assert!(said.contains("of 3 replicas had it"), "{said}");
+    assert!(said.contains("of 3 registered strong replicas had it"), "{said}");
+    let shown = status(&server);
+    assert_eq!(shown["versions"]["pinned"], false, "nothing is pinned for others: {shown}");
     for copy in &mut strong {
         copy.comes_to("b", "maybe");
         assert_eq!(copy.ask("nobody's"), "absent");
     }
+    // They go back together too, and others with them; a pin that is released leaves them where they are.
+    let said = umbel(&server, &["rollback", "urls", "--to", &first]);
+    assert!(said.contains("strong replicas switched to it together"), "{said}");
+    for copy in &mut strong {
+        copy.comes_to("b", "absent");
+    }
+    let said = umbel(&server, &["rollback", "urls", "--newest"]);
+    assert!(said.contains(&format!("strong replicas stay at version {first}")), "{said}");
+    // One that is killed still counts, and two of three are enough; when another one is, they are not.
+    let mut killed = Vec::new();
+    for (left, of_left) in [(2, true), (1, false)] {
+        let mut copy = strong.pop().unwrap();
+        copy.process.kill().unwrap();
+        copy.process.wait().unwrap();
+        killed.push(copy);
+        let said = run(&server, &["publish", "urls", "--strong", "--timeout", "5s"]);
+        assert_eq!(said.status.success(), of_left, "{left} of 3: {said:?}");
+        let why = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(of_left || why.contains("1 of 3 ready, 2 needed"), "{why}");
+    }
+    let shown = status(&server);
+    let ids: Vec<String> = shown["replicas"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["strategy"] == "strong")
+        .map(|one| one["id"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(ids.len(), 3, "{shown}");
+    for id in ids {
+        umbel(&server, &["replica", "urls", "--forget", &id]);
+    }
+    // The one that runs is known again, and is all of them.
+    let end = Instant::now() + Duration::from_secs(30);
+    while status(&server)["registered"] != 1 {
+        assert!(Instant::now() < end, "{}", status(&server));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let said = umbel(&server, &["publish", "urls", "--strong", "--pin", "--timeout", "20s"]);
+    assert!(said.contains("1 of 1 registered") && said.contains("it is pinned"), "{said}");
+    assert_eq!(status(&server)["versions"]["pinned"], true);
     strong.into_iter().for_each(Copy::close);
+    assert_eq!(status(&server)["registered"], 0, "without a folder it does not come back, and says so");
 }
 
 #[test]
