@@ -332,7 +332,10 @@ fn versions_are_pinned_and_old_ones_go() {
     };
     assert_eq!((listed(), current()), ((vec![1, 2, 3], json!(3), json!(false)), 3));
     let (status, pinned) = pin(json!({ "version": 1, "expected": null }));
-    assert_eq!((status, pinned), (200, json!({ "current": 1, "pinned": true, "previous": null, "strong": null })));
+    assert_eq!(
+        (status, pinned),
+        (200, json!({ "current": 1, "pinned": true, "previous": null, "strong": null }))
+    );
     assert_eq!(current(), 1);
     // Somebody else was faster.
     let (status, conflict) = pin(json!({ "version": 2, "expected": null }));
