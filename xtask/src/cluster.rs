@@ -64,6 +64,8 @@ pub(crate) enum Engines {
     Redis,
     /// The log in Kafka, blobs in S3, the registry in etcd
     Kafka,
+    /// The registry in ZooKeeper, log and blobs in one Redis
+    Zookeeper,
 }
 
 /// What a cluster is made of.
@@ -101,13 +103,17 @@ impl Engines {
         match self {
             Self::Redis => [("--log", "redis"), ("--blobs", "redis"), ("--registry", "redis")],
             Self::Kafka => [("--log", "kafka"), ("--blobs", "s3"), ("--registry", "etcd")],
+            Self::Zookeeper => [("--log", "redis"), ("--blobs", "redis"), ("--registry", "zookeeper")],
         }
     }
 
     /// As it is chosen.
     pub(crate) fn name(self) -> &'static str {
-        // The log tells them apart.
-        self.planes()[0].1
+        match self {
+            Self::Redis => "redis",
+            Self::Kafka => "kafka",
+            Self::Zookeeper => "zookeeper",
+        }
     }
 
     pub(crate) fn services(self) -> Vec<String> {
@@ -318,7 +324,7 @@ fn down() -> Result<(), Failure> {
         }
     }
     if folder().exists() {
-        let engines = [Engines::Redis, Engines::Kafka];
+        let engines = [Engines::Redis, Engines::Kafka, Engines::Zookeeper];
         engines.into_iter().try_for_each(|engines| services::stop(&engines.services()))?;
         std::fs::remove_dir_all(folder())?;
     }

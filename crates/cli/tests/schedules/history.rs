@@ -1,6 +1,6 @@
 //! What clients saw, written down, and looked through afterwards.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -110,6 +110,7 @@ impl History {
             let first = found.entry(&look.key).or_insert(look.done);
             *first = look.done.min(*first);
         }
+        let mut wrong_keys = HashSet::new();
         for look in looks.iter() {
             summary.looks[look.read as usize][usize::from(look.is_there)] += 1;
             let all = by_key.get(&*look.key).map_or(&[][..], Vec::as_slice);
@@ -120,9 +121,13 @@ impl History {
                 && found.get(&*look.key).is_some_and(|first| *first < look.begun);
             if went_back || !is_possible(all, look) {
                 summary.wrong += 1;
+                wrong_keys.insert(&*look.key);
+                let since = all.iter().map(|change| look.begun.saturating_sub(change.done)).min();
+                summary.wrong_for = summary.wrong_for.max(since.unwrap_or_default());
                 summary.first_wrong.get_or_insert_with(|| format!("{look:?} after {all:?}"));
             }
         }
+        summary.wrong_keys = wrong_keys.len();
         summary
     }
 }
@@ -154,6 +159,9 @@ pub(crate) struct Summary {
     looks: [[usize; 2]; 3],
     pub(crate) refusals: usize,
     pub(crate) wrong: usize,
+    /// Of so many keys, up to so long after the acknowledgement.
+    pub(crate) wrong_keys: usize,
+    pub(crate) wrong_for: Duration,
     pub(crate) first_wrong: Option<String>,
 }
 

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::network::Network;
+use crate::relay::Relay;
 
 /// Calls that wait for a disk, and none that is about a connection.
 const DISK_CALLS: &str = "fsync,fdatasync,sync_file_range,msync,pwrite64,pwritev,ftruncate,rename,renameat,renameat2,unlink,unlinkat";
@@ -41,6 +42,8 @@ pub(crate) struct Machine {
     pub(crate) folder: PathBuf,
     clock: PathBuf,
     process: Option<Child>,
+    /// Through which a node reaches its registry.
+    pub(crate) relay: Option<Relay>,
     /// What holds up its calls to the disk.
     brake: Option<Child>,
 }
@@ -50,8 +53,8 @@ impl Machine {
         let folder = folder(&number.to_string());
         std::fs::create_dir_all(&folder).unwrap();
         let clock = folder.join("clock");
-        let machine =
-            Self { number, address: network.address(number), folder, clock, process: None, brake: None };
+        let address = network.address(number);
+        let machine = Self { number, address, folder, clock, process: None, relay: None, brake: None };
         machine.set_clock(0);
         machine
     }
@@ -83,6 +86,13 @@ impl Machine {
         if self.is_running() {
             let process = self.process.as_ref().unwrap().id();
             send(signal, process);
+        }
+    }
+
+    /// Delays what passes between it and the registry, each way.
+    pub(crate) fn delay_registry(&mut self, delay: Duration) {
+        if let Some(relay) = &mut self.relay {
+            relay.delay(delay);
         }
     }
 

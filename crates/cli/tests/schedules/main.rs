@@ -2,12 +2,16 @@
 //! clocks that jump, while clients write and read. Afterwards it is looked through what they were told, and all hosts of a slot have to
 //! be the same.
 
+mod directed;
+mod doors;
 mod engines;
 mod faults;
+mod flood;
 mod history;
 mod machine;
 mod network;
 mod nodes;
+mod relay;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,6 +73,24 @@ fn add(addresses: &[String], history: &History, prefix: &str, chance: &mut Chanc
     let (done, position) = (history.now(), position(&reply));
     let change = |key| Change { key, adds: true, begun, done, position: position.clone() };
     history.changed(keys.into_iter().map(change));
+}
+
+/// Adds again what was not acknowledged, now that all works, so that it is known what is there.
+fn finish(all: &Nodes, open: Vec<(String, Duration)>, history: &History) {
+    let addresses: Vec<String> = all.nodes.iter().map(|node| node.address.clone()).collect();
+    for some in open.chunks(500) {
+        let keys = some.iter().map(|(key, _)| key.clone());
+        let command: Vec<String> = words("UMBEL.ADD seen ITEMS").into_iter().chain(keys).collect();
+        let reply = insist(&addresses, 0, &command, history);
+        let (done, position) = (history.now(), position(&reply));
+        history.changed(some.iter().map(|(key, begun)| Change {
+            key: key.clone(),
+            adds: true,
+            begun: *begun,
+            done,
+            position: position.clone(),
+        }));
+    }
 }
 
 /// Adds a key that is counted, takes it out, and adds it again, some times.
@@ -160,7 +182,7 @@ fn schedule(all: &mut Nodes, seed: u64) -> (Vec<Fault>, usize, History) {
         }
         let _stops = Stop(stop_ref);
         std::thread::sleep(Duration::from_millis(500));
-        let held_up = break_things(all, &faults, &mut chance);
+        let held_up = break_things(all, &faults, &mut chance, &format!("seen:{seed}"), history_ref);
         std::thread::sleep(Duration::from_millis(500));
         held_up
     });
@@ -235,6 +257,7 @@ fn disks_can_be_slow(all: &mut Nodes, addresses: &[String], history: &History) {
             all.machine(place).brake(Duration::from_millis(100));
             std::thread::sleep(Duration::from_secs(1));
             add(addresses, history, &format!("seen:first:{engine:?}"), &mut Chance(0), 0);
+            engine.write(&all.machine(place).address);
             if all.machine(place).release() > Some(0) {
                 break;
             }
@@ -243,17 +266,26 @@ fn disks_can_be_slow(all: &mut Nodes, addresses: &[String], history: &History) {
     }
 }
 
+fn engines() -> String {
+    std::env::var("UMBEL_SCHEDULE_ENGINES").unwrap_or_else(|_| "redis".into())
+}
+
+/// A cluster with the filters that clients write to.
+fn cluster(history: &History) -> (Nodes, Vec<String>) {
+    let all = Nodes::start(NODES, Engines::named(&engines()));
+    let addresses: Vec<String> = all.nodes.iter().map(|node| node.address.clone()).collect();
+    for make in ["seen 4000000 0.000001 SHARDS all", "held 200000 0.000001 KIND counting SHARDS all"] {
+        insist(&addresses, 0, &words(&format!("UMBEL.CREATE {make}")), history);
+    }
+    (all, addresses)
+}
+
 #[test]
 #[ignore = "needs root, nft, strace and engines: cargo xtask schedules"]
 fn nothing_that_was_acknowledged_is_lost() {
     let (count, first) = (number_from("UMBEL_SCHEDULES", 3), number_from("UMBEL_SCHEDULE_SEED", 1));
-    let engines = std::env::var("UMBEL_SCHEDULE_ENGINES").unwrap_or_else(|_| "redis".into());
-    let mut all = Nodes::start(NODES, Engines::named(&engines));
-    let start = History::new();
-    let addresses: Vec<String> = all.nodes.iter().map(|node| node.address.clone()).collect();
-    for make in ["seen 4000000 0.000001 SHARDS all", "held 200000 0.000001 KIND counting SHARDS all"] {
-        insist(&addresses, 0, &words(&format!("UMBEL.CREATE {make}")), &start);
-    }
+    let (engines, start) = (engines(), History::new());
+    let (mut all, addresses) = cluster(&start);
     clocks_can_be_set(&mut all);
     disks_can_be_slow(&mut all, &addresses, &start);
     let (mut total, mut all_held_up, mut everything) = (Summary::default(), 0, start.last());

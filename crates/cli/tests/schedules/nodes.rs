@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 use crate::engines::{Engine, Engines};
 use crate::machine::{Clocks, Machine};
 use crate::network::Network;
+use crate::relay::Relay;
 
 const SECRET: &str = "what all nodes of the test know";
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
-const PORT: u16 = 6380;
+pub(crate) const PORT: u16 = 6380;
+/// The relay to the first server of the registry listens here on each node's machine, to the next one at the next port.
+const RELAY_PORT: u16 = 7001;
 /// How long anything may take until it is as it should be.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// A client gives up a request after this time, and asks another node.
@@ -60,10 +63,13 @@ impl Nodes {
         let all = engines.all();
         // One more for a node that should not be there.
         let network = Network::new(count + all.len() as u8 + 1);
-        let nodes = (1..=count).map(|number| Machine::new(&network, number)).collect();
+        let nodes: Vec<Machine> = (1..=count).map(|number| Machine::new(&network, number)).collect();
         let machine = |(engine, number)| (engine, Machine::new(&network, number));
         let machines = all.into_iter().zip(count + 1..).map(machine).collect();
         let mut all = Self { nodes, machines, engines, clocks: Clocks::new(), network };
+        for node in 0..all.nodes.len() {
+            all.nodes[node].relay = Some(all.relay(&all.nodes[node]));
+        }
         all.settle();
         all
     }
@@ -111,6 +117,7 @@ impl Nodes {
     /// A node on another machine with a name that is taken.
     pub(crate) fn start_twin(&self, node: Node) -> Machine {
         let mut twin = Machine::new(&self.network, (self.nodes.len() + self.machines.len()) as u8 + 1);
+        twin.relay = Some(self.relay(&twin));
         let mut command = self.serve(&twin, node);
         twin.spawn(&self.clocks, &mut command);
         twin
@@ -119,9 +126,10 @@ impl Nodes {
     /// Starts what does not run, and waits until every node has all that it should.
     pub(crate) fn settle(&mut self) {
         let end = Instant::now() + PATIENCE;
+        // Servers of one engine wait for each other.
+        self.engines.all().into_iter().for_each(|engine| self.launch(Place::Engine(engine)));
         for index in 0..self.machines.len() {
             let engine = self.machines[index].0;
-            self.launch(Place::Engine(engine));
             while !engine.is_there(&self.machines[index].1.address) {
                 assert!(
                     Instant::now() < end,
@@ -144,11 +152,38 @@ impl Nodes {
         }
     }
 
-    fn serve(&self, machine: &Machine, node: Node) -> Command {
-        let address = |engine| {
-            let found = self.machines.iter().find(|(other, _)| *other == engine);
-            found.expect("an engine of this cluster").1.address.clone()
+    fn address(&self, engine: Engine) -> String {
+        let found = self.machines.iter().find(|(other, _)| *other == engine);
+        found.expect("an engine of this cluster").1.address.clone()
+    }
+
+    /// Where the relay of a node's machine listens for each server of the registry, and that server.
+    fn routes(&self, machine: &Machine) -> Vec<(String, String)> {
+        let servers = self.engines.registry.iter().map(|server| (self.address(*server), server.port()));
+        let routes = servers.zip(RELAY_PORT..).map(|((server, port), listen)| {
+            (format!("{}:{listen}", machine.address), format!("{server}:{port}"))
+        });
+        routes.collect()
+    }
+
+    fn relay(&self, machine: &Machine) -> Relay {
+        Relay::start(&self.network, machine.number, &self.routes(machine))
+    }
+
+    /// The server of the registry to which a node is connected, if there is one.
+    pub(crate) fn registry_server(&self, node: Node) -> Option<Engine> {
+        let mut list = self.network.command(self.nodes[node.0].number, "ss");
+        let sockets =
+            String::from_utf8(list.args(["-Htn", "state", "established"]).output().unwrap().stdout).unwrap();
+        let is_used = |server: &Engine| {
+            let peer = format!("{}:{}", self.address(*server), server.port());
+            sockets.lines().any(|line| line.split_whitespace().last() == Some(&*peer))
         };
+        self.engines.registry.iter().copied().find(is_used)
+    }
+
+    fn serve(&self, machine: &Machine, node: Node) -> Command {
+        let registry: Vec<String> = self.routes(machine).into_iter().map(|(listen, _)| listen).collect();
         let mut command = self.network.command(machine.number, env!("CARGO_BIN_EXE_umbel"));
         command
             .args([
@@ -165,7 +200,7 @@ impl Nodes {
             .args(["--cluster-lease", &format!("{}s", LEASE.as_secs()), "--checkpoint-every", "2s"])
             .args(["--bind", &machine.address, "--port", &PORT.to_string()])
             .args(["--allow-public-without-password", "yes", "--protected-mode", "no"])
-            .args(self.engines.planes(address))
+            .args(self.engines.planes(|engine| self.address(engine), &registry))
             .arg("--data")
             .arg(machine.folder.join("data"))
             .env("UMBEL_CLUSTER_SECRET", SECRET)
@@ -224,16 +259,49 @@ pub(crate) fn call(address: &str, words: &[String]) -> Result<Value, String> {
 
 /// The reply of whoever speaks as Redis does.
 pub(crate) fn call_at(address: SocketAddr, words: &[String]) -> Result<Value, String> {
-    let failed = |error: std::io::Error| error.to_string();
-    let socket = TcpStream::connect_timeout(&address, Duration::from_millis(500)).map_err(failed)?;
-    socket.set_read_timeout(Some(ANSWER)).map_err(failed)?;
-    let words_text = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
-    let command = format!("*{}\r\n{}", words.len(), words_text.collect::<String>());
-    (&socket).write_all(command.as_bytes()).map_err(failed)?;
-    read(&mut BufReader::new(&socket))
+    let mut connection = Connection::open(address, ANSWER)?;
+    connection.send(words)?;
+    connection.receive()
 }
 
-fn read(input: &mut BufReader<&TcpStream>) -> Result<Value, String> {
+/// A client's connection, on which requests may follow one another before their replies.
+pub(crate) struct Connection {
+    socket: TcpStream,
+    replies: BufReader<TcpStream>,
+}
+
+impl Connection {
+    /// Connects; waits for each reply no longer than this.
+    pub(crate) fn open(address: SocketAddr, patience: Duration) -> Result<Self, String> {
+        let failed = |error: std::io::Error| error.to_string();
+        let socket = TcpStream::connect_timeout(&address, Duration::from_millis(500)).map_err(failed)?;
+        socket.set_nodelay(true).map_err(failed)?;
+        socket.set_read_timeout(Some(patience)).map_err(failed)?;
+        let replies = BufReader::new(socket.try_clone().map_err(failed)?);
+        Ok(Self { socket, replies })
+    }
+
+    /// Another handle on it, to send while replies are waited for.
+    pub(crate) fn sender(&self) -> TcpStream {
+        self.socket.try_clone().unwrap()
+    }
+
+    pub(crate) fn send(&mut self, words: &[String]) -> Result<(), String> {
+        self.socket.write_all(&request(words)).map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn receive(&mut self) -> Result<Value, String> {
+        read(&mut self.replies)
+    }
+}
+
+/// A request as it is sent.
+pub(crate) fn request(words: &[String]) -> Vec<u8> {
+    let words_text = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*{}\r\n{}", words.len(), words_text.collect::<String>()).into_bytes()
+}
+
+fn read(input: &mut impl BufRead) -> Result<Value, String> {
     let mut line = String::new();
     input.read_line(&mut line).map_err(|error| error.to_string())?;
     let line = line.strip_suffix("\r\n").ok_or("the connection was closed")?;
