@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask check`, `fix`, `test`, `browser`, `docs`, `planes`, `services`, `imports`, `python`, `session`, `cluster`, `sizes`, `torture`, `schedules`, `fuzz`.
+//! The project's own chores: `cargo xtask check`, `fix`, `test`, `browser`, `docs`, `planes`, `services`, `imports`, `python`, `session`, `cluster`, `sizes`, `torture`, `schedules`, `model`, `fuzz`.
 
 mod browser;
 mod check;
@@ -107,6 +107,12 @@ enum Chore {
         #[arg(long, value_enum, default_value_t = cluster::Engines::Redis)]
         engines: cluster::Engines,
     },
+    /// Checks the cluster's rules in all states of a model, as `test` does it too
+    Model {
+        /// Check larger bounds, too: many minutes, and gigabytes of memory
+        #[arg(long)]
+        large: bool,
+    },
     /// Fuzzes every decoder for a while; needs a nightly toolchain
     Fuzz {
         /// Seconds for each target
@@ -146,6 +152,7 @@ fn main() -> ExitCode {
         Chore::Cluster { what } => cluster::run(&what),
         Chore::Torture { kills, rounds } => test::torture(kills, rounds),
         Chore::Schedules { count, seed, engines } => schedules::run(engines, count, seed),
+        Chore::Model { large } => test::model(large),
         Chore::Fuzz { seconds } => fuzz::run(seconds),
     };
     match outcome {

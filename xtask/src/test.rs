@@ -38,6 +38,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     install(&NEEDS)?;
     planes::prepare()?;
     step::run("tests", &mut command(TESTS))?;
+    model(false)?;
     languages()?;
     connections()?;
     clients::run()?;
@@ -76,6 +77,13 @@ pub(crate) fn torture(kills: u64, rounds: u64) -> Result<(), Failure> {
         .env("UMBEL_TEST_DAMAGE_SECONDS", "60");
     step::run("replicas under faults", &mut replicas)?;
     clients::kills(rounds)
+}
+
+/// All states of the model of the cluster's rules; the tests have smaller bounds.
+pub(crate) fn model(large: bool) -> Result<(), Failure> {
+    let mut model = command("cargo run --package umbel-model --release --quiet --");
+    model.arg(if large { "--large" } else { "--brief" });
+    step::run("the model of the cluster's rules", &mut model)
 }
 
 /// Filters go to Java, Python and Go and back.
