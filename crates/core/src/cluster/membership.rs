@@ -101,6 +101,8 @@ struct Wishes {
 struct Place {
     /// The digest of the view whose table stands in the registry.
     tabled: Option<u64>,
+    /// The version of its own record in place of which a record was put last. While a listing has it still, that put may be under way.
+    put_over: Option<u64>,
 }
 
 impl Membership {
@@ -387,11 +389,19 @@ impl Membership {
         let records = records.into_iter().map(|(record, _)| record).collect();
         let view = View::new(records, partitions, copies, revision, Some(&before))?;
         let wanted = Record { view: own.view, ..record(&self.settings, self.instance, &self.wishes()) };
-        // What is to be said is acted upon before it is said.
-        let view = if wanted == own { view } else { view.with(wanted.clone())? };
+        // A put whose outcome is not known may still arrive, and others may settle what it names. So the record is put again before anything
+        // counts as settled: then the late put expects a version that is gone (rule V6).
+        let is_unsure = place.put_over == Some(version);
+        // What is to be said is acted upon before it is said (rule V2).
+        let view = match wanted == own {
+            true if is_unsure => view.unsettled(),
+            true => view,
+            false => view.with(wanted.clone())?,
+        };
         let wanted = Record { view: view.digest(), ..wanted };
         self.act_on(view);
-        if wanted != own {
+        if wanted != own || is_unsure {
+            place.put_over = Some(version);
             let lease = Lease(self.lease.load(Ordering::Acquire));
             put(&*self.registry, &key, &wanted, Expected::Version(version), lease).await?;
             return Ok(false);

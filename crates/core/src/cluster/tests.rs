@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -414,6 +414,100 @@ async fn a_node_that_returns_does_not_trust_the_view_from_before() {
     registry.is_slow.store(false, Ordering::Relaxed);
     settle(&[&b, &a]).await;
     assert!(b.settled_view().is_some() && b.first_count() > 0);
+}
+
+/// Arguments of a put.
+type Put = (String, Bytes, Expected, Option<Lease>);
+
+/// A registry that does not answer puts while it is told not to: they are still on their way.
+#[derive(Debug)]
+struct SlowToPut {
+    inner: Arc<EmbeddedRegistry>,
+    is_slow: AtomicBool,
+    late: Mutex<Vec<Put>>,
+}
+
+#[async_trait]
+impl Registry for SlowToPut {
+    async fn get(&self, name: &str) -> Result<Option<Versioned>, crate::Error> {
+        self.inner.get(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Listing, crate::Error> {
+        self.inner.list(prefix).await
+    }
+
+    async fn put(
+        &self,
+        name: &str,
+        value: Bytes,
+        expected: Expected,
+        lease: Option<Lease>,
+    ) -> Result<Change, crate::Error> {
+        if self.is_slow.load(Ordering::Relaxed) {
+            self.late.lock().unwrap().push((name.to_owned(), value, expected, lease));
+            return Err(crate::Error::Retry("the put is on its way".into()));
+        }
+        self.inner.put(name, value, expected, lease).await
+    }
+
+    async fn delete(&self, name: &str, expected: Expected) -> Result<Change, crate::Error> {
+        self.inner.delete(name, expected).await
+    }
+
+    async fn changed(&self, prefix: &str, after: u64) -> Result<(), crate::Error> {
+        self.inner.changed(prefix, after).await
+    }
+
+    async fn grant(&self, time: Duration) -> Result<Lease, crate::Error> {
+        self.inner.grant(time).await
+    }
+
+    async fn keep_alive(&self, lease: Lease) -> Result<bool, crate::Error> {
+        self.inner.keep_alive(lease).await
+    }
+
+    async fn revoke(&self, lease: Lease) -> Result<(), crate::Error> {
+        self.inner.revoke(lease).await
+    }
+}
+
+/// A node takes back what it wanted to say, and the record that says it arrives after that (rule V6).
+#[tokio::test]
+async fn late_put_does_not_make_a_second_leader() {
+    let world = World::new(9);
+    let registry = Arc::new(SlowToPut {
+        inner: Arc::clone(&world.registry),
+        is_slow: AtomicBool::new(false),
+        late: Mutex::default(),
+    });
+    let joining = world.join_through("a", Arc::clone(&registry) as Arc<dyn Registry>).await.unwrap();
+    let Joining::Joined(a) = joining else { panic!("a is taken") };
+    let b = world.join("b").await;
+    for partition in 0..PARTITIONS {
+        a.serve(partition, true);
+        b.serve(partition, true);
+    }
+    settle(&[&a, &b]).await;
+    let led = (0..PARTITIONS).find(|partition| a.role(*partition) != Role::Other).unwrap();
+    registry.is_slow.store(true, Ordering::Relaxed);
+    a.serve(led, false);
+    a.look().await.unwrap();
+    registry.is_slow.store(false, Ordering::Relaxed);
+    a.serve(led, true);
+    a.look().await.unwrap();
+    let late: Vec<Put> = std::mem::take(&mut *registry.late.lock().unwrap());
+    assert!(!late.is_empty());
+    for (name, value, expected, lease) in late {
+        world.registry.put(&name, value, expected, lease).await.unwrap();
+    }
+    for _ in 0..4 {
+        b.look().await.unwrap();
+    }
+    let leads = |node: &Arc<Membership>| node.role(led) != Role::Other;
+    assert!(!(leads(&a) && leads(&b)), "a and b lead partition {led}");
+    settle(&[&a, &b]).await;
+    assert!(leads(&a) && !leads(&b));
 }
 
 #[tokio::test]
