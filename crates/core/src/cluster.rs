@@ -13,6 +13,8 @@
 //!
 //! - a node whose lease ends counts its end from before it last asked for it, so it stops before its record is gone;
 //! - a node that lives has to name the new listing before anybody takes that for agreed.
+//!
+//! The rules have numbers in docs/cluster-protocol.md, and are checked by the package `model`.
 
 mod isolation;
 mod membership;

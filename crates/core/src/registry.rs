@@ -48,7 +48,7 @@ pub trait Registry: Debug + Send + Sync + 'static {
     /// A lease that ends if it is not kept alive for `time`.
     async fn grant(&self, time: Duration) -> Result<Lease>;
 
-    /// Begins the time of a lease anew; false if it has ended.
+    /// Begins the time of a lease anew; false if it has ended (rule L2 of docs/cluster-protocol.md).
     async fn keep_alive(&self, lease: Lease) -> Result<bool>;
 
     /// Ends a lease, and with it all names that were put under it.

@@ -120,6 +120,7 @@ impl Membership {
         let before = clock.now();
         let lease = registry.grant(settings.lease).await?;
         let key = format!("{NODES}{}", settings.name);
+        // Rule L4.
         match put(&*registry, &key, &record, Expected::Absent, lease).await? {
             Change::Done(_) => {}
             Change::Conflict(other) => {
@@ -186,7 +187,7 @@ impl Membership {
         Some(self.view()).filter(|view| view.is_settled())
     }
 
-    /// What this node is for a partition at this moment.
+    /// What this node is for a partition at this moment (rule R1).
     #[inline]
     pub fn role(&self, partition: u32) -> Role {
         // In this order: whoever finds a lease that began anew finds the term that began with it.
@@ -329,7 +330,7 @@ impl Membership {
         Ok(())
     }
 
-    /// The lease was alive at this time.
+    /// The lease was alive at this time: before the request was sent that the registry acknowledged (rule L1).
     fn is_alive_since(&self, before: Duration) {
         // A little less, because clocks differ.
         let until = before + self.settings.lease - self.settings.lease / 10;
@@ -340,6 +341,7 @@ impl Membership {
         self.valid_until.store(until.as_nanos() as u64, Ordering::Release);
     }
 
+    /// Begins a term after a gap in the lease (rule V4).
     fn begin_term(&self) {
         self.acting.rcu(|acting| Acting {
             view: Arc::clone(&acting.view),
@@ -381,6 +383,7 @@ impl Membership {
             self.return_to_place().await?;
             return Ok(false);
         };
+        // Rule L4.
         if own.instance != self.instance {
             return Err(self.lose(&own));
         }
@@ -458,6 +461,7 @@ impl Membership {
         let mut changes = false;
         self.acting.rcu(|acting| {
             let is_same = acting.view.digest() == view.digest();
+            // Rule V4.
             changes = !is_same || acting.view.is_settled() != view.is_settled();
             Acting {
                 view: Arc::clone(&view),

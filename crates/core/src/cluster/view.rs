@@ -1,4 +1,4 @@
-//! What a listing of all nodes comes to. Everything here is a function of it.
+//! What a listing of all nodes comes to. Everything here is a function of it (rule V1 of docs/cluster-protocol.md).
 
 use std::sync::Arc;
 
@@ -52,6 +52,7 @@ impl View {
         };
         let material: String = nodes.iter().map(Record::material).collect();
         let digest = xxh3_64(material.as_bytes());
+        // Rule V3.
         let is_settled = nodes.iter().all(|node| node.view == digest);
         let hosts = Vec::new();
         let mut view =

@@ -8,8 +8,9 @@
 //!
 //! The log decides everything; who is first decides nothing but who may answer without asking the log. Two rules make that exact:
 //!
-//! - **An add is acknowledged only when the first host has folded it**, whoever appended it, and not while it is open who that is.
-//! - **"Absent" comes from the first host, or from one that has just read the log to its end.**
+//! - **An add is acknowledged only when the first host has folded it**, whoever appended it, and not while it is open who that is (rule A1 of
+//!   docs/cluster-protocol.md).
+//! - **"Absent" comes from the first host, or from one that has just read the log to its end** (rules B1 and B2).
 //!
 //! What filters there are and what they are called is in one partition that every node hosts, the catalog. Two more rules make names exact,
 //! and lookups of names cheap:
@@ -251,7 +252,7 @@ impl Shared {
         self.is_first(self.catalog())
     }
 
-    /// Whether what is folded here is all that was acknowledged of these keys.
+    /// Whether what is folded here is all that was acknowledged of these keys (rule B1).
     fn is_current_for(&self, filter: &Handle, keys: &[Fingerprint]) -> bool {
         let Some(cluster) = &self.cluster else { return true };
         if filter.is_window() {
@@ -269,7 +270,7 @@ impl Shared {
         cluster.term_as_first(&partitions) == Some(term) && self.are_of_term(&partitions, term)
     }
 
-    /// Whether a partition was read to its end in this term.
+    /// Whether a partition was read to its end in this term (rule R2).
     fn is_of_term(&self, partition: u32, term: u64) -> bool {
         self.hosting(partition).is_ok_and(|lane| lane.term.load(Ordering::Acquire) == term)
     }
@@ -278,7 +279,7 @@ impl Shared {
         partitions.iter().all(|partition| self.is_of_term(partition, term))
     }
 
-    /// Makes sure that what is folded of a partition that is hosted here is all that was acknowledged.
+    /// Makes sure that what is folded of a partition that is hosted here is all that was acknowledged (rules R2 and B2).
     pub(super) async fn prove(&self, partition: u32) -> Result<()> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let (lane, role) = (self.hosting(partition)?, cluster.role(partition));
@@ -448,7 +449,7 @@ impl Shared {
         let Some(cluster) = &self.cluster else { return Ok(applied) };
         let mut told = Token::default();
         for (partition, applied) in partitions.into_iter().zip(&applied) {
-            // Not before: a node that slept while it appended may not be the first any more.
+            // Not before: a node that slept while it appended may not be the first any more (rule A1).
             if !matches!(cluster.role(partition), Role::First { .. }) {
                 told.see(partition, applied.position);
             }

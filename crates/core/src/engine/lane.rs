@@ -275,7 +275,7 @@ impl Lane {
         Error::Retry(format!("partition {partition} is taken in anew from its newest checkpoints: {error}"))
     }
 
-    /// Folds everything that was in the log when it was called. Who waits for the same is served with one read.
+    /// Folds everything that was in the log when it was called. Who waits for the same is served with one read (rule B2).
     pub(super) async fn barrier(&self, shared: &Shared) -> Result<()> {
         let begun = self.barriers_begun.load(Ordering::Acquire);
         let mut turn = self.turn.lock().await;
@@ -455,6 +455,7 @@ impl Lane {
             None => Turn { slots: Vec::new(), applied: turn.applied, uncertain: true },
         };
         self.folded_bytes.store(0, Ordering::Relaxed);
+        // Rule R3.
         self.term.store(0, Ordering::Release);
         self.names_term.store(0, Ordering::Release);
         self.is_outdated.store(false, Ordering::Relaxed);

@@ -261,7 +261,7 @@ impl Cluster for Nodes {
         loop {
             let mut routes = self.routes();
             let mut why = "not all nodes know the same hosts yet".to_owned();
-            // While some node may act on an older listing, another one may be the first host by that.
+            // While some node may act on an older listing, another one may be the first host by that (rule A1).
             if let Some(view) = self.membership.settled_view() {
                 routes = self.routes_of(view);
                 let reached = match self.place(&routes, partition, false)? {

@@ -276,7 +276,7 @@ impl Nodes {
         }
     }
 
-    /// Why something is to be sent again, or the error that its sender gets.
+    /// Why something is to be sent again, or the error that its sender gets (rule A3).
     pub(super) fn may_repeat(&self, failure: Failure, repeat: Repeat) -> Result<String> {
         match failure {
             Failure::Unsent(why) | Failure::Refused(Error::Moved(why)) => Ok(why),
