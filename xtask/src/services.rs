@@ -32,10 +32,12 @@ struct Service {
 
 const JAVA: Need = Need { check: "java -version", package: "default-jre-headless" };
 const MAVEN: Need = Need { check: "mvn --version", package: "maven" };
+const ZOOKEEPER: Need = Need { check: "test -e /usr/share/java/zookeeper.jar", package: "zookeeper" };
+const ZOOKEEPER_VERSION: &str = "ls /usr/share/java | sed -n 's/^zookeeper-\\([0-9].*\\).jar$/\\1/p'";
 const KAFKA_VERSION: &str = "ls target/services/kafka-jars | sed -n 's/^kafka_[^-]*-\\(.*\\).jar/\\1/p'";
 const VENV: Need = Need { check: "python3 -m ensurepip --version", package: "python3-venv" };
 
-const ALL: [Service; 11] = [
+const ALL: [Service; 12] = [
     Service {
         name: "etcd",
         needs: &[Need { check: "etcd --version", package: "etcd-server" }],
@@ -46,11 +48,19 @@ const ALL: [Service; 11] = [
     },
     Service {
         name: "zookeeper",
-        needs: &[JAVA, Need { check: "test -e /usr/share/java/zookeeper.jar", package: "zookeeper" }],
+        needs: &[JAVA, ZOOKEEPER],
         is_optional: false,
         prepare: || Ok(()),
         script: zookeeper,
-        version: "ls /usr/share/java | sed -n 's/^zookeeper-\\([0-9].*\\).jar$/\\1/p'",
+        version: ZOOKEEPER_VERSION,
+    },
+    Service {
+        name: "ensemble",
+        needs: &[JAVA, ZOOKEEPER],
+        is_optional: false,
+        prepare: || Ok(()),
+        script: ensemble,
+        version: ZOOKEEPER_VERSION,
     },
     Service {
         name: "redis",
@@ -159,6 +169,38 @@ fn zookeeper(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
          org.apache.zookeeper.server.quorum.QuorumPeerMain {}",
         file.display()
     ))
+}
+
+/// Servers of the ensemble: ports in a row for clients. Among themselves, each has the two ports behind those at an address of its own.
+const ENSEMBLE: u16 = 3;
+
+/// Three servers of ZooKeeper in one session. Tests pause one of them by `serverN.pid`.
+fn ensemble(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {
+    let peers: String = (1..=ENSEMBLE)
+        .map(|number| {
+            format!("server.{number}=127.0.0.{number}:{}:{}\n", port + ENSEMBLE, port + ENSEMBLE + 1)
+        })
+        .collect();
+    for number in 1..=ENSEMBLE {
+        let data = folder.join(format!("data/{number}"));
+        std::fs::create_dir_all(&data)?;
+        std::fs::write(data.join("myid"), number.to_string())?;
+        let settings = format!(
+            "tickTime=500\ninitLimit=20\nsyncLimit=40\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n\
+             admin.enableServer=false\n4lw.commands.whitelist=*\n{peers}",
+            data.display(),
+            port + number - 1,
+        );
+        std::fs::write(folder.join(format!("server{number}.cfg")), settings)?;
+    }
+    let at = folder.display();
+    let server = format!(
+        "echo $$ > {at}/server$1.pid\n\
+         exec java -Xmx128m -cp '/etc/zookeeper/conf:/usr/share/java/*' \
+         org.apache.zookeeper.server.quorum.QuorumPeerMain {at}/server$1.cfg\n"
+    );
+    std::fs::write(folder.join("server"), server)?;
+    Ok(format!("for number in 1 2 3; do sh {at}/server $number & done\nwait"))
 }
 
 fn redis(folder: &Path, [port, _]: [u16; 2]) -> Result<String, Failure> {

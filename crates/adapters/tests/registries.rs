@@ -13,6 +13,7 @@ use common::proxy::Proxy;
 use common::{Service, elsewhere, fresh, passed, service};
 use umbel_adapters::{Url, open_registry};
 use umbel_core::Error;
+use umbel_core::random::{Random, SystemRandom};
 use umbel_core::registry::lock::{self, Fence};
 use umbel_core::registry::{Change, Expected, Lease, Registry, suite};
 
@@ -380,6 +381,98 @@ async fn etcd_is_told_the_password_again() {
     passed(&service, "registry", "password after a restart", "given again by itself");
 }
 
+/// What the three servers of an ensemble are, whose ports for clients begin with this one.
+async fn roles_at(port: u16) -> Vec<String> {
+    let role = |port: u16| {
+        let mut said = String::new();
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        socket.write_all(b"srvr").ok()?;
+        socket.read_to_string(&mut said).ok()?;
+        said.lines().find_map(|line| line.strip_prefix("Mode: ").map(str::to_owned))
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let roles: Vec<_> = (port..port + 3).filter_map(role).collect();
+        if roles.len() == 3 && roles.iter().any(|role| role == "leader") {
+            return roles;
+        }
+        assert!(Instant::now() < end, "they do not find each other: {roles:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// A follower stops right after it answered keep-alives. No name is gone before its holder has stopped trusting the lease, which it does
+/// for nine tenths of its length from before it asked; all are gone some time later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real servers; `cargo xtask planes` starts them"]
+async fn ensemble_leases_outlast_the_trust_in_them() {
+    const ROUNDS: u64 = 8;
+    const LEASES: u64 = 24;
+    const LENGTH: Duration = Duration::from_secs(5);
+    let trusted = LENGTH * 9 / 10;
+    let Some(service) = service("ensemble") else { return };
+    let port: u16 = service.address_behind(0).rsplit_once(':').unwrap().1.parse().unwrap();
+    let url = |port: u16, prefix: &str| {
+        Url::parse(&format!("zookeeper://127.0.0.1:{port}/{prefix}?timeout_ms=4000")).unwrap()
+    };
+    let random = SystemRandom::default();
+    let pause = async |most: u64| tokio::time::sleep(Duration::from_millis(random.next() % most)).await;
+    let mut shortest = Duration::MAX;
+    for round in 0..ROUNDS {
+        let roles = roles_at(port).await;
+        let find = |wanted: &str| roles.iter().position(|role| role == wanted).unwrap() as u16;
+        let (leader, follower) = (find("leader"), find("follower"));
+        let prefix = fresh("outlast");
+        let holder = open_registry(&url(port + follower, &prefix)).await.unwrap().plane;
+        let observer = open_registry(&url(port + leader, &prefix)).await.unwrap().plane;
+        let mut leases = Vec::new();
+        for number in 0..LEASES {
+            let lease = at_last(async || holder.grant(LENGTH).await).await;
+            holder.put(&format!("{number:02}"), bytes("x"), Expected::Absent, Some(lease)).await.unwrap();
+            leases.push(lease);
+            pause(60).await;
+        }
+        for lease in &leases {
+            assert!(holder.keep_alive(*lease).await.unwrap());
+        }
+        pause(1500).await;
+        let kept = leases.iter().map(|lease| async {
+            let begin = Instant::now();
+            assert!(holder.keep_alive(*lease).await.unwrap());
+            begin
+        });
+        let begins = futures_util::future::join_all(kept).await;
+        tokio::task::block_in_place(|| service.pause_member(follower + 1));
+        let end = Instant::now() + LENGTH * 4;
+        let mut gone = std::collections::BTreeMap::new();
+        while gone.len() < begins.len() {
+            let left = at_last(async || observer.list("").await).await.entries;
+            for (number, begin) in begins.iter().enumerate() {
+                // The name was gone by now, or earlier.
+                if left.iter().all(|(name, _)| *name != format!("{number:02}")) {
+                    gone.entry(number).or_insert_with(|| begin.elapsed());
+                }
+            }
+            assert!(Instant::now() < end, "{} names of {LEASES} do not go", left.len());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::task::block_in_place(|| service.resume_member(follower + 1));
+        shortest = shortest.min(*gone.values().min().unwrap());
+        println!(
+            "round {round}: names were gone {:?} after their last keep-alive",
+            gone.values().min().unwrap()
+        );
+        let early = gone.values().filter(|lived| **lived < trusted).count();
+        assert_eq!(
+            early, 0,
+            "of {LEASES} names, gone within the {trusted:?} of trust; the first after {shortest:.2?}"
+        );
+    }
+    let row =
+        format!("{} names, gone after {shortest:.2?} or later, trusted for {trusted:.2?}", ROUNDS * LEASES);
+    passed(&service, "registry", "a follower that is cut off", row);
+}
+
 /// A server of an ensemble that does not hear its leader goes on to answer reads for a while. Sessions end by the leader, so a lease is not
 /// said to be alive then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -400,22 +493,7 @@ async fn zookeeper_leases_are_kept_alive_by_its_leader() {
         org.apache.zookeeper.server.quorum.QuorumPeerMain {folder}/$number.cfg & echo $! > {folder}/$number.pid\n\
         done; wait";
     let server = own::start(script, &[("1.cfg", &files[0]), ("2.cfg", &files[1]), ("3.cfg", &files[2])]);
-    let role = |number: u16| {
-        let mut said = String::new();
-        let mut socket = TcpStream::connect(("127.0.0.1", server.port + number - 1)).ok()?;
-        socket.write_all(b"srvr").ok()?;
-        socket.read_to_string(&mut said).ok()?;
-        said.lines().find_map(|line| line.strip_prefix("Mode: ").map(str::to_owned))
-    };
-    let end = Instant::now() + Duration::from_secs(60);
-    let roles = loop {
-        let roles: Vec<_> = (1..=3).filter_map(role).collect();
-        if roles.len() == 3 && roles.iter().any(|role| role == "leader") {
-            break roles;
-        }
-        assert!(Instant::now() < end, "they do not find each other: {roles:?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    };
+    let roles = roles_at(server.port).await;
     let find = |wanted: &str| roles.iter().position(|role| role == wanted).unwrap() as u16;
     let (leader, follower) = (find("leader") + 1, find("follower"));
     let registry = open_at(&service, &format!("127.0.0.1:{}", server.port + follower), "ensemble").await;

@@ -109,10 +109,27 @@ impl Service {
         Broker(start.stdin(Stdio::null()).stdout(output).stderr(Stdio::null()).spawn().unwrap())
     }
 
+    /// Stops one server of the ensemble, with all of its threads, so that it neither answers nor speaks to the others.
+    pub(crate) fn pause_member(&self, number: u16) {
+        let pid = self.read(&format!("server{number}.pid"));
+        assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+        self.wait_stopped(&pid);
+    }
+
+    /// Lets that server go on.
+    pub(crate) fn resume_member(&self, number: u16) {
+        let pid = self.read(&format!("server{number}.pid"));
+        assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
+    }
+
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
-        // The signal has to reach every thread: until then, one of them may still answer.
-        let tasks = PathBuf::from(format!("/proc/{}/task", self.read("pid")));
+        self.wait_stopped(&self.read("pid"));
+    }
+
+    /// Waits until every thread of a process is stopped: until then, one of them may still answer.
+    fn wait_stopped(&self, pid: &str) {
+        let tasks = PathBuf::from(format!("/proc/{pid}/task"));
         let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
             let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default();
             status.lines().any(|line| line.starts_with("State:\tT"))
@@ -135,6 +152,19 @@ impl Service {
         while TcpStream::connect(self.address()).is_ok() {
             assert!(Instant::now() < end, "{} does not end", self.name);
             std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Has it listen on another port when it is started again.
+    pub(crate) fn change_port(&self, from: u16, to: u16) {
+        for entry in std::fs::read_dir(&self.folder).unwrap() {
+            let file = entry.unwrap().path();
+            let named =
+                file.extension().is_some_and(|name| name == "cfg" || name == "conf" || name == "properties");
+            if named || file.ends_with("serve") || file.ends_with("address") {
+                let text = std::fs::read_to_string(&file).unwrap();
+                std::fs::write(&file, text.replace(&from.to_string(), &to.to_string())).unwrap();
+            }
         }
     }
 
