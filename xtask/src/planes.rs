@@ -22,6 +22,10 @@ const NEEDS: [Need; 7] = [
 const ADAPTERS: &str =
     "--test blobs --test changes --test databases --test engines --test logs --test probes --test registries";
 const SERVER: &str = "--test planes --test guarded --test cluster --test domains";
+/// The tests of one engine that sleeps, is killed and moves under a server that goes on. With `UMBEL_LARGE` in the environment, engines also
+/// sleep for a minute.
+const RECOVERY: &str = "--test recovery";
+const RECOVERING: [&str; 7] = ["etcd", "kafka", "nats", "rabbitmq", "redis", "s3", "zookeeper"];
 
 /// What a line of a test that passed begins with; `crates/adapters/tests/common` prints it.
 const PASSED: &str = "PASSED|";
@@ -34,7 +38,7 @@ pub(crate) fn prepare() -> Result<(), Failure> {
 /// Starts servers, runs the tests against them and prints what came of it.
 pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
     prepare()?;
-    step::run("build the tests", &mut command(&format!("{TESTS} {ADAPTERS} {SERVER} --no-run")))?;
+    step::run("build the tests", &mut command(&format!("{TESTS} {ADAPTERS} {SERVER} {RECOVERY} --no-run")))?;
     let begin = Instant::now();
     let running = services::start(names)?;
     let outcome = tests(&running);
@@ -61,6 +65,12 @@ fn tests(running: &[&'static str]) -> Result<Vec<String>, Failure> {
         })
         .collect();
     let mut rows = at_once(adapters)?;
+    let recoveries = running.iter().filter(|name| RECOVERING.contains(name)).map(|name| {
+        let mut tests = command(&format!("{TESTS} {RECOVERY}"));
+        tests.args(["--", "--ignored", "--nocapture", "--test-threads=1", &format!("{name}::")]);
+        (*name, tests)
+    });
+    rows.extend(at_once(recoveries.collect())?);
     let mut server = command(&format!("{TESTS} {SERVER}"));
     server.args(["--", "--ignored", "--nocapture", "--test-threads=2"]);
     rows.extend(at_once(vec![("the server on them", server)])?);

@@ -1,7 +1,10 @@
 //! The log in Kafka: a topic, whose partitions are ours.
 
+mod clients;
+
 use std::fmt;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +17,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
-use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
+use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientContext, Message, Offset, TopicPartitionList};
 use umbel_core::limits::ENTRY_BYTES_MAX;
@@ -24,6 +27,7 @@ use umbel_core::{Error, Position, Result};
 use crate::access::{Access, Convention};
 use crate::pack::{self, Sent, pack, unpack};
 use crate::{About, Durability, Opened, Url};
+use clients::{Clients, SLOW, Suspicion};
 
 const PARTITIONS: u32 = 16;
 /// Largest message: a largest entry, and what Kafka puts around it.
@@ -36,21 +40,16 @@ const MANY: &[u8] = b"many";
 const WRITEBACK: Duration = Duration::from_secs(30);
 /// Pause before a partition without a leader is asked again.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
+/// Silence after which a reader is replaced, if there are messages that it does not get. It doubles as long as that does not help.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// A log in a topic.
 ///
 /// The producer is idempotent and waits for all replicas in sync. A batch is one message as far as it fits; one that does not may
 /// have entries of others between its messages.
 struct KafkaLog {
-    config: ClientConfig,
-    topic: String,
     partitions: u32,
-    timeout: Duration,
-    producer: Mutex<FutureProducer<Trouble>>,
-    admin: AdminClient<DefaultClientContext>,
-    /// Asks where partitions begin and end, and reads nothing: a reader's connection answers only after the messages that it waits for
-    /// already, and whoever asks for an end may hold up others.
-    asker: Arc<BaseConsumer>,
+    clients: Arc<Clients>,
     readers: Arc<Vec<Mutex<Reader>>>,
 }
 
@@ -66,6 +65,13 @@ impl ClientContext for Trouble {
 
 struct Reader {
     consumer: BaseConsumer,
+    created: Instant,
+    /// That of the clients when it was created.
+    generation: u64,
+    /// Whether its last read failed.
+    has_failed: bool,
+    /// How long it may be silent before it is replaced.
+    patience: Duration,
     /// Whether it has a connection to whoever leads a partition.
     is_connected: bool,
     /// The partition and the offset that come next without asking for another place.
@@ -75,7 +81,7 @@ struct Reader {
 impl fmt::Debug for KafkaLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The configuration may hold a password.
-        f.debug_struct("KafkaLog").field("topic", &self.topic).finish_non_exhaustive()
+        f.debug_struct("KafkaLog").field("topic", &self.clients.topic).finish_non_exhaustive()
     }
 }
 
@@ -87,11 +93,14 @@ fn failed(doing: &str, error: &KafkaError) -> Error {
     Error::Retry(format!("{doing}: {error}"))
 }
 
-/// Whether nobody answers for a partition for the moment: it was just made, and its broker does not know yet that it leads it, or brokers
-/// are about to change places.
+/// Whether no broker leads a partition for the moment: it was just made, and its broker does not know yet that it leads it, or brokers
+/// are about to change places. The client itself says so too, of a partition that was without a broker when it last heard of it.
 fn is_without_leader(error: &KafkaError) -> bool {
-    use RDKafkaErrorCode::{LeaderNotAvailable, NotLeaderForPartition, UnknownTopicOrPartition};
-    let passing = [LeaderNotAvailable, NotLeaderForPartition, UnknownTopicOrPartition];
+    use RDKafkaErrorCode::{
+        LeaderNotAvailable, NotLeaderForPartition, UnknownPartition, UnknownTopic, UnknownTopicOrPartition,
+    };
+    let passing =
+        [LeaderNotAvailable, NotLeaderForPartition, UnknownPartition, UnknownTopic, UnknownTopicOrPartition];
     error.rdkafka_error_code().is_some_and(|code| passing.contains(&code))
 }
 
@@ -229,11 +238,11 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
     let readers: Result<Vec<_>, _> =
         (0..READERS).map(|_| Ok(Mutex::new(Reader::new(consumer(&config)?)))).collect();
     let readers = Arc::new(readers.map_err(invalid)?);
-    let asker = Arc::new(consumer(&config).map_err(invalid)?);
+    let asker = consumer(&config).map_err(invalid)?;
     let trouble = Trouble::default();
     let producer = producer(&config, timeout, trouble.clone()).map_err(invalid)?;
     let wanted = url.partitions()?;
-    let mut found = count(&asker, &trouble, &topic, timeout).await?;
+    let (mut asker, mut found) = count(asker, &trouble, &topic, timeout).await?;
     if found == 0 {
         let partitions = wanted.unwrap_or(PARTITIONS) as i32;
         let replicas = url.number("replicas", 1, 15)?.map_or(-1, |replicas| replicas as i32);
@@ -255,7 +264,7 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         let end = Instant::now() + timeout;
         while found == 0 && Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            found = count(&asker, &trouble, &topic, timeout).await?;
+            (asker, found) = count(asker, &trouble, &topic, timeout).await?;
         }
         if found == 0 {
             return Err(Error::Retry(format!("{doing}: the topic was made, but is not seen yet")));
@@ -265,15 +274,20 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         return Err(Error::Invalid(format!("the log at {url} has {found} partitions")));
     }
     let about = about(url, &admin, &topic, timeout).await?;
-    let producer = Mutex::new(producer);
-    let log = KafkaLog { config, topic, partitions: found, timeout, producer, admin, asker, readers };
+    let clients = Clients::new(config, topic, timeout, producer, admin, asker);
+    let log = KafkaLog { partitions: found, clients, readers };
     Ok(Opened { plane: Arc::new(log), about })
 }
 
 /// How many partitions a topic has; none if there is no such topic. A consumer asks: if a producer did, some brokers would make the topic,
 /// and not as we want it.
-async fn count(asker: &Arc<BaseConsumer>, trouble: &Trouble, topic: &str, timeout: Duration) -> Result<u32> {
-    let (asker, trouble, topic) = (Arc::clone(asker), trouble.clone(), topic.to_owned());
+async fn count(
+    asker: BaseConsumer,
+    trouble: &Trouble,
+    topic: &str,
+    timeout: Duration,
+) -> Result<(BaseConsumer, u32)> {
+    let (trouble, topic) = (trouble.clone(), topic.to_owned());
     blocking(move || {
         let metadata = asker.fetch_metadata(Some(&topic), timeout);
         let metadata = metadata.map_err(|error| {
@@ -281,7 +295,9 @@ async fn count(asker: &Arc<BaseConsumer>, trouble: &Trouble, topic: &str, timeou
             let colon = if trouble.is_empty() { "" } else { ": " };
             Error::Retry(format!("cannot read what topics there are: {error}{colon}{trouble}"))
         })?;
-        Ok(metadata.topics().first().map_or(0, |topic| topic.partitions().len() as u32))
+        let found = metadata.topics().first().map_or(0, |topic| topic.partitions().len() as u32);
+        drop(metadata);
+        Ok((asker, found))
     })
     .await
 }
@@ -353,36 +369,77 @@ impl KafkaLog {
 
     /// How many messages of a partition are gone, and how many there were ever.
     async fn ends(&self, partition: u32) -> Result<(u64, u64)> {
-        let (asker, topic, timeout) = (Arc::clone(&self.asker), self.topic.clone(), self.timeout);
+        let clients = Arc::clone(&self.clients);
         blocking(move || {
-            let end = Instant::now() + timeout;
+            let end = Instant::now() + clients.timeout;
             loop {
-                match asker.fetch_watermarks(&topic, partition as i32, timeout) {
-                    Ok((low, high)) => return Ok((low.max(0) as u64, high.max(0) as u64)),
-                    Err(error) if is_without_leader(&error) && Instant::now() < end => {
+                let asker = clients.asker.get();
+                let left = end.saturating_duration_since(Instant::now());
+                match asker.fetch_watermarks(&clients.topic, partition as i32, left) {
+                    Ok((low, high)) => {
+                        clients.asker.succeeded(&asker);
+                        return Ok((low.max(0) as u64, high.max(0) as u64));
+                    }
+                    Err(error) => {
+                        clients.suspect(&clients.asker, &asker, Suspicion::Failed, partition);
+                        if !is_without_leader(&error) || Instant::now() >= end {
+                            return Err(failed("cannot read the bounds", &error));
+                        }
                         std::thread::sleep(LEADER_PAUSE);
                     }
-                    Err(error) => return Err(failed("cannot read the bounds", &error)),
                 }
             }
         })
         .await
     }
 
-    /// The producer, and another one if it cannot go on.
-    fn producer(&self) -> Result<FutureProducer<Trouble>> {
-        let mut current = lock(&self.producer);
-        if current.client().fatal_error().is_some() {
-            let again = producer(&self.config, self.timeout, Trouble::default());
-            *current = again.map_err(|error| failed("cannot make another producer", &error))?;
+    /// Where the messages of a batch are, when all of them are there.
+    async fn send(
+        &self,
+        producer: &FutureProducer<Trouble>,
+        partition: u32,
+        entries: &[Bytes],
+    ) -> Result<Vec<Sent>> {
+        let doing = "cannot append";
+        let mut sent = Vec::new();
+        for message in pack(entries, ENTRY_BYTES_MAX) {
+            let mut record = FutureRecord::<[u8], [u8]>::to(&self.clients.topic)
+                .partition(partition as i32)
+                .payload(&message.payload);
+            if message.is_many {
+                record = record.key(MANY);
+            }
+            let delivered = producer.send_result(record).map_err(|(error, _)| failed(doing, &error))?;
+            sent.push((message.count, delivered));
         }
-        Ok(current.clone())
+        let mut messages = Vec::with_capacity(sent.len());
+        for (count, delivered) in sent {
+            let delivered = delivered.await.map_err(|_| Error::Retry(format!("{doing}: it was given up")))?;
+            let delivered = delivered.map_err(|(error, _)| match error.rdkafka_error_code() {
+                Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) => {
+                    Error::Retry(format!(
+                        "{doing}: the client was stuck and is replaced; the entries may be in the log or not"
+                    ))
+                }
+                _ => failed(doing, &error),
+            })?;
+            messages.push(Sent::among_entries(delivered.offset as u64 + 1, count));
+        }
+        Ok(messages)
     }
 }
 
 impl Reader {
     fn new(consumer: BaseConsumer) -> Self {
-        Self { consumer, is_connected: false, next: None }
+        Self {
+            consumer,
+            created: Instant::now(),
+            generation: 0,
+            has_failed: false,
+            patience: SILENCE,
+            is_connected: false,
+            next: None,
+        }
     }
 
     /// Makes the connection over which a partition is read. Its first question makes it at once; whoever only waits for messages
@@ -396,23 +453,54 @@ impl Reader {
         Ok(())
     }
 
-    /// Entries behind a position, of a partition that has so many messages by now.
+    /// Takes another consumer, which knows nothing of what the old one did. It reads the same: a read names its place.
+    fn replace(&mut self, clients: &Clients) -> Result<()> {
+        let consumer = std::mem::replace(&mut self.consumer, clients.create_consumer()?);
+        // It waits for its threads.
+        std::thread::spawn(move || drop(consumer));
+        (self.created, self.generation) = (Instant::now(), clients.generation());
+        (self.has_failed, self.is_connected, self.next) = (false, false, None);
+        Ok(())
+    }
+
+    /// Entries behind a position. A consumer that failed, or is older than clients that were found to be stuck, is replaced before.
     fn read(
         &mut self,
-        topic: &str,
+        clients: &Clients,
         partition: u32,
         after: Position,
         high: u64,
         bytes_max: usize,
-        timeout: Duration,
     ) -> Result<Vec<Record>> {
-        self.connect(topic, partition, timeout)?;
+        if self.generation != clients.generation() || self.has_failed && self.created.elapsed() >= SILENCE {
+            self.replace(clients)?;
+        }
+        let records = self.read_on(clients, partition, after, high, bytes_max);
+        self.has_failed = records.is_err();
+        if !self.has_failed {
+            self.patience = SILENCE;
+        }
+        records
+    }
+
+    /// Entries behind a position, of a partition that has so many messages by now.
+    fn read_on(
+        &mut self,
+        clients: &Clients,
+        partition: u32,
+        after: Position,
+        high: u64,
+        bytes_max: usize,
+    ) -> Result<Vec<Record>> {
+        let (topic, timeout) = (&*clients.topic, clients.timeout);
         // Messages are numbered from 1, and Kafka's from 0.
         let mut next = pack::whole_message(after) as i64;
         let mut records: Vec<Record> = Vec::new();
         let mut bytes = 0;
-        let end = Instant::now() + timeout;
+        let mut heard = Instant::now();
+        let end = heard + timeout;
         while (next as u64) < high {
+            self.connect(topic, partition, end.saturating_duration_since(Instant::now()))?;
             if self.next != Some((partition, next)) {
                 let mut place = TopicPartitionList::new();
                 let assigned = place
@@ -421,8 +509,20 @@ impl Reader {
                 assigned.map_err(|error| failed("cannot read the log", &error))?;
             }
             self.next = None;
-            let left = end.saturating_duration_since(Instant::now());
-            let message = match self.consumer.poll(left) {
+            let silent = heard + self.patience;
+            let left = silent.min(end).saturating_duration_since(Instant::now());
+            let polled = self.consumer.poll(left);
+            if !matches!(polled, Some(Ok(_))) && records.is_empty() && (silent..end).contains(&Instant::now())
+            {
+                // Another client has just said that there are more messages: this one is stuck, or slow, and then the next one gets more
+                // time.
+                drop(polled);
+                self.patience = (2 * self.patience).min(timeout);
+                self.replace(clients)?;
+                heard = Instant::now();
+                continue;
+            }
+            let message = match polled {
                 Some(Ok(message)) => message,
                 Some(Err(_)) if Instant::now() < end => {
                     // It may be one of a connection that is made again: this place is asked for once more.
@@ -446,6 +546,7 @@ impl Reader {
             }
             let payload = Bytes::copy_from_slice(message.payload().unwrap_or_default());
             let found = unpack(message.key() == Some(MANY), &payload)?;
+            heard = Instant::now();
             next += 1;
             self.next = Some((partition, next));
             for (position, entry) in pack::positions(next as u64, found.len() as u32).zip(found) {
@@ -472,25 +573,25 @@ impl Log for KafkaLog {
     async fn append_after(&self, partition: u32, entries: Vec<Bytes>, read: Position) -> Result<Appended> {
         self.check(partition)?;
         check_entries(&entries)?;
-        let doing = "cannot append";
-        let producer = self.producer()?;
-        let mut sent = Vec::new();
-        for message in pack(&entries, ENTRY_BYTES_MAX) {
-            let mut record = FutureRecord::<[u8], [u8]>::to(&self.topic)
-                .partition(partition as i32)
-                .payload(&message.payload);
-            if message.is_many {
-                record = record.key(MANY);
+        let producer = self.clients.producer()?;
+        let suspect = |suspicion| {
+            self.clients.suspect(&self.clients.producer, &producer, suspicion, partition);
+        };
+        let messages = {
+            let mut sending = pin!(self.send(&producer, partition, &entries));
+            match tokio::time::timeout(SLOW, &mut sending).await {
+                Ok(messages) => messages,
+                Err(_) => {
+                    suspect(Suspicion::Slow);
+                    sending.await
+                }
             }
-            let delivered = producer.send_result(record).map_err(|(error, _)| failed(doing, &error))?;
-            sent.push((message.count, delivered));
+        };
+        match &messages {
+            Ok(_) => self.clients.producer.succeeded(&producer),
+            Err(_) => suspect(Suspicion::Failed),
         }
-        let mut messages = Vec::with_capacity(sent.len());
-        for (count, delivered) in sent {
-            let delivered = delivered.await.map_err(|_| Error::Retry(format!("{doing}: it was given up")))?;
-            let delivered = delivered.map_err(|(error, _)| failed(doing, &error))?;
-            messages.push(Sent::among_entries(delivered.offset as u64 + 1, count));
-        }
+        let messages = messages?;
         Ok(pack::appended(&messages, read))
     }
 
@@ -507,9 +608,9 @@ impl Log for KafkaLog {
         if after == tail {
             return Ok(Vec::new());
         }
-        let (readers, topic, timeout) = (Arc::clone(&self.readers), self.topic.clone(), self.timeout);
+        let (readers, clients) = (Arc::clone(&self.readers), Arc::clone(&self.clients));
         blocking(move || match readers.get(partition as usize % READERS) {
-            Some(reader) => lock(reader).read(&topic, partition, after, high, bytes_max, timeout),
+            Some(reader) => lock(reader).read(&clients, partition, after, high, bytes_max),
             None => Err(Error::Closed("a log without readers".into())),
         })
         .await
@@ -533,12 +634,18 @@ impl Log for KafkaLog {
             return Ok(());
         }
         let mut place = TopicPartitionList::new();
-        let added = place.add_partition_offset(&self.topic, partition as i32, Offset::Offset(upto as i64));
+        let added =
+            place.add_partition_offset(&self.clients.topic, partition as i32, Offset::Offset(upto as i64));
         added.map_err(|error| failed(doing, &error))?;
-        let options =
-            AdminOptions::new().operation_timeout(Some(self.timeout)).request_timeout(Some(self.timeout));
-        let trimmed = self.admin.delete_records(&place, &options).await;
-        let trimmed = trimmed.map_err(|error| failed(doing, &error))?;
+        let timeout = Some(self.clients.timeout);
+        let options = AdminOptions::new().operation_timeout(timeout).request_timeout(timeout);
+        let admin = self.clients.admin.get();
+        let trimmed = admin.delete_records(&place, &options).await;
+        let trimmed = trimmed.map_err(|error| {
+            self.clients.suspect(&self.clients.admin, &admin, Suspicion::Failed, partition);
+            failed(doing, &error)
+        })?;
+        self.clients.admin.succeeded(&admin);
         for element in trimmed.elements() {
             element.error().map_err(|error| failed(doing, &error))?;
         }

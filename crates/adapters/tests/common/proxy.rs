@@ -1,7 +1,7 @@
 //! A TCP proxy that can be told to swallow answers, to cut, and to let nobody through.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -13,8 +13,8 @@ pub(crate) struct Proxy {
     state: Arc<State>,
 }
 
-#[derive(Default)]
 struct State {
+    server: Mutex<String>,
     swallows: AtomicBool,
     is_closed: AtomicBool,
     cut: Notify,
@@ -25,15 +25,30 @@ impl Proxy {
     pub(crate) async fn at(address: &str, server: String) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let state = Arc::new(State::default());
+        let state = Arc::new(State {
+            server: Mutex::new(server),
+            swallows: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            cut: Notify::new(),
+        });
         let proxy = Self { address, state: Arc::clone(&state) };
         tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
-                tokio::spawn(serve(client, server.clone(), Arc::clone(&state)));
+                tokio::spawn(serve(client, Arc::clone(&state)));
             }
         });
         proxy
+    }
+
+    /// Where new connections go.
+    pub(crate) fn server(&self) -> String {
+        self.state.server.lock().unwrap().clone()
+    }
+
+    /// New connections go to another server.
+    pub(crate) fn retarget(&self, server: String) {
+        *self.state.server.lock().unwrap() = server;
     }
 
     /// From now on, nothing that the server says arrives.
@@ -59,11 +74,12 @@ impl Proxy {
     }
 }
 
-async fn serve(client: TcpStream, server: String, state: Arc<State>) {
+async fn serve(client: TcpStream, state: Arc<State>) {
     let cut = state.cut.notified();
     if state.is_closed.load(Ordering::SeqCst) {
         return;
     }
+    let server = state.server.lock().unwrap().clone();
     let Ok(server) = TcpStream::connect(server).await else { return };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
