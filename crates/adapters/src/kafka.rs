@@ -445,10 +445,16 @@ impl Reader {
     /// Makes the connection over which a partition is read. Its first question makes it at once; whoever only waits for messages
     /// waits until the client comes to it, a second or so.
     fn connect(&mut self, topic: &str, partition: u32, timeout: Duration) -> Result<()> {
-        if !self.is_connected {
-            let asked = self.consumer.fetch_watermarks(topic, partition as i32, timeout);
-            asked.map_err(|error| failed("cannot read the log", &error))?;
-            self.is_connected = true;
+        // Not longer: a client that is stuck says so forever, and is replaced before the next read.
+        let end = Instant::now() + timeout.min(SILENCE);
+        while !self.is_connected {
+            match self.consumer.fetch_watermarks(topic, partition as i32, timeout) {
+                Ok(_) => self.is_connected = true,
+                Err(error) if is_without_leader(&error) && Instant::now() < end => {
+                    std::thread::sleep(LEADER_PAUSE);
+                }
+                Err(error) => return Err(failed("cannot read the log", &error)),
+            }
         }
         Ok(())
     }
