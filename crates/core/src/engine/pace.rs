@@ -188,21 +188,23 @@ impl Pace {
         unsigned(steady_ms(clock).saturating_add(self.windows.load(Ordering::SeqCst)))
     }
 
-    /// Takes a time that another node carried into the log.
-    pub(super) fn reach(&self, clock: &dyn Clock, window_ms: u64, is_new: bool) {
+    /// Takes a time that another node carried into the log. Says whether that node is behind: then it has to be told the time.
+    pub(super) fn reach(&self, clock: &dyn Clock, window_ms: u64, is_new: bool) -> bool {
         let now = self.window_ms(clock);
-        if is_new && window_ms.saturating_add(LATE_MS) < now {
+        let is_behind = is_new && window_ms.saturating_add(LATE_MS) < now;
+        if is_behind {
             // Another node goes on behind this one: what it adds is not as old as it seems here.
             self.jumped.fetch_max(steady_ms(clock), Ordering::SeqCst);
         }
         if window_ms <= now {
-            return;
+            return is_behind;
         }
         if window_ms - now > JUMP_MS {
             self.jumped.fetch_max(steady_ms(clock), Ordering::SeqCst);
         }
         let ahead = signed(window_ms).saturating_sub(steady_ms(clock));
         self.windows.fetch_max(ahead, Ordering::SeqCst);
+        false
     }
 
     /// Whether buckets of a window stay, however old they seem.

@@ -14,7 +14,7 @@
 //! that was acknowledged. When a bucket is over is up to one node, which drops it in the log. So a key is remembered for the length of
 //! the window, less a tenth of a second by which the times of two nodes may differ.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use futures_util::future::try_join_all;
@@ -49,6 +49,8 @@ pub(super) struct Live {
     until: u64,
     /// How often names had changed then.
     names: u64,
+    /// Whether another node made a bucket by a time that is behind this node's, and was not told yet.
+    is_ahead: AtomicBool,
 }
 
 fn bucket_name(window: u64, number: u64) -> String {
@@ -188,13 +190,14 @@ impl Shared {
         Carried { window_ms: self.window_now(), unix_ms: self.clock.unix_millis() }
     }
 
-    /// Says in the log by how much the time of windows is ahead of the time of day, where that is not what the newest bucket says: after
-    /// a step of the time of day, a restart would count the step as time that passed.
+    /// Says in the log what time it is for windows, where the newest bucket does not tell. After a step of the time of day, a restart would
+    /// count the step as time that passed; and nodes that are behind would add keys to buckets that seem old here.
     async fn carry_step(&self, filter: &Arc<Handle>, window: Window) -> Result<()> {
-        let Some(newest) = filter.live.load().buckets.first().cloned() else { return Ok(()) };
+        let live = filter.live.load_full();
+        let Some(newest) = live.buckets.first().cloned() else { return Ok(()) };
         let now = self.carries();
         let known = carried(&newest.definition(), window).ahead_ms();
-        if known.abs_diff(now.ahead_ms()) <= STEP_MS {
+        if known.abs_diff(now.ahead_ms()) <= STEP_MS && !live.is_ahead.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
         let _naming = self.naming.lock().await;
@@ -242,6 +245,7 @@ impl Shared {
     fn look_for_buckets(&self, filter: &Arc<Handle>, window: Window, now: u64) {
         let _one_at_a_time = filter.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let names = self.directory.version();
+        let mut is_ahead = filter.live.load().is_ahead.load(Ordering::SeqCst);
         let current = now / window.bucket_ms();
         // A bucket lives for the whole length after its end. Where the length is not a multiple of a bucket, more of them are alive.
         let oldest = now.saturating_sub(window.length_ms) / window.bucket_ms();
@@ -250,7 +254,7 @@ impl Shared {
             let is_own = |other: &Handle| window_of(&other.definition()) == Some(filter.id());
             let mut all = self.directory.those(is_own);
             all.sort_by_cached_key(|bucket| std::cmp::Reverse(number_of(&bucket.definition())));
-            self.reach_times(filter, window, &all);
+            is_ahead |= self.reach_times(filter, window, &all);
             all
         } else {
             let named = (oldest..=current + 1).rev();
@@ -260,20 +264,30 @@ impl Shared {
         let next = (current + 1).saturating_mul(window.bucket_ms());
         let ends = buckets.iter().filter_map(|bucket| bucket.definition().expires);
         let until = ends.fold(next, u64::min);
-        filter.live.store(Arc::new(Live { known: true, buckets, since: now, until, names }));
+        filter.live.store(Arc::new(Live {
+            known: true,
+            buckets,
+            since: now,
+            until,
+            names,
+            is_ahead: is_ahead.into(),
+        }));
         // Whoever drops it may have been faster.
         if !self.directory.exists(filter.id()) {
             filter.live.store(Arc::default());
         }
     }
 
-    /// Takes the times that other nodes carried into the log.
-    fn reach_times(&self, filter: &Handle, window: Window, buckets: &[Arc<Handle>]) {
+    /// Takes the times that other nodes carried into the log; says whether one of them is behind.
+    fn reach_times(&self, filter: &Handle, window: Window, buckets: &[Arc<Handle>]) -> bool {
         let known = filter.live.load();
+        let mut is_ahead = false;
         for bucket in buckets {
             let is_new = known.known && !known.buckets.iter().any(|known| known.id() == bucket.id());
-            self.pace.reach(&*self.clock, carried(&bucket.definition(), window).window_ms, is_new);
+            let told = carried(&bucket.definition(), window).window_ms;
+            is_ahead |= self.pace.reach(&*self.clock, told, is_new);
         }
+        is_ahead
     }
 
     /// The bucket of a name, if it is there. Lookups ask it from here on, also if whoever made it has not come to say so.
