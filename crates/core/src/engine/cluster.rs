@@ -358,8 +358,10 @@ impl Shared {
     /// Whether an entry changes what filters there are, what they are called, or how they are described. What is for all slots of a
     /// partition repeats what the home of the filter, which is in the catalog, was told before.
     fn is_catalog_change(&self, partition: u32, entry: &Entry) -> bool {
-        let is_change =
-            matches!(entry.operation, Operation::Define(_) | Operation::Describe(_) | Operation::Drop);
+        let is_change = matches!(
+            entry.operation,
+            Operation::Define(_) | Operation::Describe(_) | Operation::Redescribe { .. } | Operation::Drop
+        );
         is_change && partition == self.catalog() && entry.slot != SPREAD
     }
 
