@@ -10,6 +10,8 @@ use umbel_core::ring::{Member, Ring};
 mod live;
 mod picture;
 
+pub(crate) use live::node_state;
+
 /// Shows which machines host which slots, and what moves when one joins or leaves
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

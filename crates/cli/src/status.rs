@@ -8,6 +8,7 @@ use umbel_client::Server;
 use umbel_server::node::unix_time;
 
 use crate::remote::{Remote, runtime, table, time};
+use crate::ring::node_state;
 use crate::units::grouped;
 
 /// Shows filters and their replicas: strategy, version, lag and whether checksums agree
@@ -93,8 +94,8 @@ async fn all(server: &Server, as_json: bool) -> Result<(), Box<dyn Error>> {
 fn print_nodes(cluster: &Value) {
     let row = |node: &Value| {
         let fields = ["name", "address", "zone", "serves", "first", "wanted"].map(|field| text(&node[field]));
-        let leaving = if node["leaving"] == true { "leaving" } else { "" };
-        fields.into_iter().chain([leaving.to_owned()]).collect::<Vec<_>>()
+        let state = node_state(node["leaving"] == true, node["isolated"] == true);
+        fields.into_iter().chain([state.to_owned()]).collect::<Vec<_>>()
     };
     let settled = if cluster["settled"] == true { "all nodes know it" } else { "not all nodes know it yet" };
     println!("cluster {}: {} partitions; {settled}", text(&cluster["cluster"]), text(&cluster["partitions"]));

@@ -16,7 +16,7 @@ function drawn(told) {
     figure("Moves in progress", count(moving.length), moving.length === 0 ? "all who should serve a partition do" : "partitions on their way"),
     figure("Lag of this node", span(oldest / 1000), "since all of the log was folded here, at most"),
   ];
-  const nodes = told.nodes.map((node) => [visible(node.name) + (node.name === told.node ? " (this one)" : ""), visible(node.address), visible(node.zone || "–"), count(node.weight), count(node.serves), count(node.wanted), count(node.first), node.leaving ? "leaving" : "serving"]);
+  const nodes = told.nodes.map((node) => [visible(node.name) + (node.name === told.node ? " (this one)" : ""), visible(node.address), visible(node.zone || "–"), count(node.weight), count(node.serves), count(node.wanted), count(node.first), node.isolated ? "isolated" : node.leaving ? "leaving" : "serving"]);
   const moved = moving.map((host) => [String(host.partition), host.serving.map(visible).join(", ") || "nobody", host.wanted.map(visible).join(", ")]);
   const late = told.hosts.filter((host) => host.serving.length > host.wanted.length && !moves(host)).length;
   const here = told.here.map((one) => [String(one.partition), one.first ? "yes" : "no", span(one.age_ms / 1000), bytes(one.uncheckpointed_bytes)]);

@@ -40,6 +40,15 @@ fn hosts(view: &View, partition: u32) -> Vec<&str> {
     view.hosts(partition).map(|node| node.name.as_str()).collect()
 }
 
+/// What people see of a node that is not simply there.
+pub(crate) fn node_state(is_leaving: bool, is_isolated: bool) -> &'static str {
+    match (is_leaving, is_isolated) {
+        (_, true) => "isolated",
+        (true, false) => "leaving",
+        (false, false) => "",
+    }
+}
+
 fn print(view: &View, left: Option<&Table>, cluster: &str, all: bool) {
     let row = |node: &umbel_core::cluster::Record| {
         vec![
@@ -50,7 +59,7 @@ fn print(view: &View, left: Option<&Table>, cluster: &str, all: bool) {
             first(view, &node.name).to_string(),
             view.wanted(&node.name).len().to_string(),
             node.zone.clone(),
-            if node.leaving { "leaving" } else { "" }.to_owned(),
+            node_state(node.leaving, view.is_isolated(&node.name)).to_owned(),
         ]
     };
     let rows: Vec<_> = view.nodes().iter().map(row).collect();
@@ -78,7 +87,7 @@ fn as_json(view: &View, left: Option<&Table>, cluster: &str) -> Value {
     let nodes = view.nodes().iter().map(|node| {
         json!({
             "name": node.name, "address": node.address, "zone": node.zone, "weight": node.weight,
-            "leaving": node.leaving, "serves": node.serves.len(), "first": first(view, &node.name),
+            "leaving": node.leaving, "isolated": view.is_isolated(&node.name), "serves": node.serves.len(), "first": first(view, &node.name),
             "wanted": view.wanted(&node.name).len(),
         })
     });

@@ -139,6 +139,7 @@ pub(super) async fn nodes(caller: Caller) -> Reply {
             "zone": node.zone,
             "weight": node.weight,
             "leaving": node.leaving,
+            "isolated": view.is_isolated(&node.name),
             "serves": node.serves.len(),
             "first": first(&node.name),
             "wanted": view.wanted(&node.name).len(),

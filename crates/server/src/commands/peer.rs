@@ -169,7 +169,7 @@ fn list(session: &mut Session, nodes: &Nodes) -> Outcome {
     let reply = &mut session.reply;
     reply.array(view.nodes().len());
     for node in view.nodes() {
-        reply.map(8);
+        reply.map(9);
         for (field, value) in [("name", &node.name), ("address", &node.address), ("zone", &node.zone)] {
             reply.simple(field);
             reply.bulk(value);
@@ -185,8 +185,10 @@ fn list(session: &mut Session, nodes: &Nodes) -> Outcome {
             reply.simple(field);
             reply.count(value);
         }
-        reply.simple("leaving");
-        reply.boolean(node.leaving);
+        for (field, value) in [("leaving", node.leaving), ("isolated", view.is_isolated(&node.name))] {
+            reply.simple(field);
+            reply.boolean(value);
+        }
     }
     Ok(())
 }
