@@ -10,7 +10,7 @@ mod sessions;
 mod shard;
 mod tail;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use umbel_filter::Fingerprint;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -333,10 +333,14 @@ impl State {
             Outcome::Full(taken, why) => (taken.len(), Some(why)),
             other => return Ok(other),
         };
-        let mut left = taken;
-        let added = is_absent.into_iter().map(|is_absent| match (is_absent, left) {
-            (false, _) => Some(false),
-            (true, 0) => None,
+        let (mut left, mut not_taken) = (taken, HashSet::new());
+        let added = keys.iter().zip(is_absent).map(|(key, is_absent)| match (is_absent, left) {
+            // One that is named again is not there if it was not taken the first time.
+            (false, _) => (!not_taken.contains(key)).then_some(false),
+            (true, 0) => {
+                not_taken.insert(*key);
+                None
+            }
             (true, _) => {
                 left -= 1;
                 Some(true)
