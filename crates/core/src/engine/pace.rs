@@ -188,10 +188,11 @@ impl Pace {
         unsigned(steady_ms(clock).saturating_add(self.windows.load(Ordering::SeqCst)))
     }
 
-    /// Takes a time that another node carried into the log. Says whether that node is behind: then it has to be told the time.
-    pub(super) fn reach(&self, clock: &dyn Clock, window_ms: u64, is_new: bool) -> bool {
+    /// Takes a time that another node carried into the log. If that came there after a time of this node (`not_before`), says whether the
+    /// other one is behind: then it has to be told the time.
+    pub(super) fn reach(&self, clock: &dyn Clock, window_ms: u64, not_before: Option<u64>) -> bool {
         let now = self.window_ms(clock);
-        let is_behind = is_new && window_ms.saturating_add(LATE_MS) < now;
+        let is_behind = not_before.is_some_and(|since| window_ms.saturating_add(LATE_MS) < since);
         if is_behind {
             // Another node goes on behind this one: what it adds is not as old as it seems here.
             self.jumped.fetch_max(steady_ms(clock), Ordering::SeqCst);
@@ -300,10 +301,11 @@ mod tests {
         pass(&clock, 12_000);
         assert!(!pace.holds(&clock, window, true));
         // Clocks of other nodes differ by a little.
-        pace.reach(&clock, pace.window_ms(&clock) + JUMP_MS, true);
+        let now = pace.window_ms(&clock);
+        assert!(!pace.reach(&clock, now + JUMP_MS, Some(now)));
         assert!(!pace.holds(&clock, window, true));
         let before = pace.window_ms(&clock);
-        pace.reach(&clock, before + HOUR as u64, true);
+        assert!(!pace.reach(&clock, before + HOUR as u64, Some(before)));
         assert_eq!(pace.window_ms(&clock), before + HOUR as u64);
         assert!(pace.holds(&clock, window, true));
         pass(&clock, 11_999);
@@ -311,9 +313,12 @@ mod tests {
         pass(&clock, 1);
         assert!(!pace.holds(&clock, window, true));
         // A node that goes on behind this one.
-        pace.reach(&clock, before, false);
+        assert!(!pace.reach(&clock, before, None));
         assert!(!pace.holds(&clock, window, true), "it was there before");
-        pace.reach(&clock, before, true);
+        let now = pace.window_ms(&clock);
+        assert!(!pace.reach(&clock, now - LATE_MS, Some(now)), "it was read late");
+        assert!(!pace.holds(&clock, window, true));
+        assert!(pace.reach(&clock, before, Some(now)));
         assert!(pace.holds(&clock, window, true));
     }
 

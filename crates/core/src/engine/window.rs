@@ -201,7 +201,15 @@ impl Shared {
             return Ok(());
         }
         let _naming = self.naming.lock().await;
-        self.redescribe(&newest, |was| Some(Definition { labels: now.to_labels(), ..was })).await.map(drop)
+        let labels = now.to_labels();
+        let told = self
+            .redescribe(&newest, |was| Some(Definition { labels: labels.clone(), ..was }))
+            .await
+            .map(drop);
+        if told.is_err() {
+            live.is_ahead.store(true, Ordering::SeqCst);
+        }
+        told
     }
 }
 
@@ -285,7 +293,7 @@ impl Shared {
         for bucket in buckets {
             let is_new = known.known && !known.buckets.iter().any(|known| known.id() == bucket.id());
             let told = carried(&bucket.definition(), window).window_ms;
-            is_ahead |= self.pace.reach(&*self.clock, told, is_new);
+            is_ahead |= self.pace.reach(&*self.clock, told, is_new.then_some(known.since));
         }
         is_ahead
     }
