@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::proxy::{KafkaProxy, Proxy};
+use common::proxy::Proxy;
 use common::{Service, elsewhere, fresh, passed, service};
 use umbel_adapters::{Durability, Url};
 use umbel_core::budget::Budget;
@@ -561,44 +561,6 @@ async fn kafka_answers_for_new_partitions() {
         assert_eq!(bounds.oldest, bounds.tail, "partition {partition} is new");
     }
     passed(&service, "log", "new partitions", format!("all of {PARTITIONS} answer as soon as they are made"));
-}
-
-/// For some seconds the broker answers that there are no brokers, as it does for a moment after a pause. Clients that heard it never ask
-/// again; the log goes on all the same, without being opened again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs real servers; `cargo xtask planes` starts them"]
-async fn kafka_clients_that_lost_all_brokers_are_replaced() {
-    let Some(service) = service("kafka") else { return };
-    let proxy = KafkaProxy::at(&service.address_behind(3), service.address_behind(2)).await;
-    let log = open(&service, &proxy.address, &fresh("hidden"), "&timeout_ms=2000").await;
-    let mut writer = Writer::new(log).await;
-    let begin = Instant::now();
-    let mut longest = Duration::ZERO;
-    for _ in 0..3 {
-        writer.batch().await;
-        at_last_read(&*writer.log).await;
-        proxy.hide_brokers(true);
-        let before = proxy.hidden.load(Ordering::SeqCst);
-        // Clients ask who leads when they are connected again.
-        tokio::task::block_in_place(|| {
-            service.pause();
-            std::thread::sleep(Duration::from_secs(5));
-            service.resume();
-        });
-        let end = Instant::now() + Duration::from_secs(30);
-        while proxy.hidden.load(Ordering::SeqCst) < before + 3 {
-            assert!(Instant::now() < end, "the clients do not ask for brokers");
-            let _ = writer.log.append(1, vec![Bytes::from_static(b"asks")]).await;
-        }
-        proxy.hide_brokers(false);
-        let seen = Instant::now();
-        writer.batch().await;
-        at_last_read(&*writer.log).await;
-        longest = longest.max(seen.elapsed());
-    }
-    let said = writer.check().await;
-    let row = format!("3 times in {:.0?}, back after {longest:.1?} at most: {said}", begin.elapsed());
-    passed(&service, "log", "no brokers for a while", row);
 }
 
 /// A broker of three goes, while somebody writes, and then another one.
