@@ -9,9 +9,7 @@ use umbel_core::engine::{Handle, NewFilter};
 use umbel_filter::{Fingerprint, Spec};
 
 use super::arguments::{Words, integer, is};
-use super::{
-    Outcome, Refusal, bf, check_kind, failed_again, filter_again, filter_of, with_filter,
-};
+use super::{Outcome, Refusal, bf, check_kind, failed_again, filter_again, filter_of, with_filter};
 use crate::names::name_of;
 use crate::resp::Command;
 use crate::session::Session;
