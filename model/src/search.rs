@@ -1,6 +1,6 @@
 //! Breadth-first search through all states.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
 use crate::state::State;
@@ -160,9 +160,7 @@ impl Visited {
 }
 
 fn hash(state: &State) -> u64 {
-    let mut hasher = Mixer.build_hasher();
-    state.hash(&mut hasher);
-    hasher.finish()
+    Mixer.hash_one(state)
 }
 
 /// A hasher that is fast for a few small fields. Nothing depends on it but speed: states are compared whole.

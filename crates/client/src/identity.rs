@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::http::{Ask, escaped};
 use crate::limits::IDENTITY_TIMEOUT;
 use crate::shared::{Shared, blocking};
-use crate::store::Owner;
+use crate::store::{Owner, Store};
 use crate::{Error, Result};
 
 /// What may be done with a copy that is in the folder.
@@ -32,21 +32,21 @@ pub(crate) enum Stored {
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct Identity {
     filter: String,
     predecessor: Option<String>,
 }
 
 /// Finds out what may be done with the copy in the folder. An error says what is in the folder, and what was asked for.
 pub(crate) async fn check(shared: &Arc<Shared>) -> Result<Stored> {
-    let Some(owner) = shared.store.as_ref().and_then(|store| store.owner()) else {
+    let Some(owner) = shared.store.as_ref().and_then(Store::owner) else {
         return Ok(Stored::Usable);
     };
     let name = &shared.options.filter;
     let is_named = owner.is_named(name);
     shared.sources.expect(owner.deployment);
     let ask = Ask { patience: IDENTITY_TIMEOUT, ..Ask::get(shared.sources.path("identity")) };
-    let asked = async { shared.sources.ask(&ask).await?.json::<Told>().await };
+    let asked = async { shared.sources.ask(&ask).await?.json::<Identity>().await };
     let told = match timeout(IDENTITY_TIMEOUT, asked).await {
         Ok(told) => told,
         Err(_) => Err(Error::Unreachable(format!("no answer in {IDENTITY_TIMEOUT:?}"))),

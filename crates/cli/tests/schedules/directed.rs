@@ -16,7 +16,7 @@ const CUT: Duration = Duration::from_secs(15);
 const ANSWERED: Duration = Duration::from_secs(5);
 
 /// All works again: the history is right, and every node knows every key.
-fn mended(all: &mut Nodes, open: Vec<(String, Duration)>, history: &History) -> Summary {
+fn mended(all: &mut Nodes, open: &[(String, Duration)], history: &History) -> Summary {
     all.network.heal();
     all.settle();
     finish(all, open, history);
@@ -51,7 +51,7 @@ fn node_that_slept_acknowledges_only_what_others_know() {
         let sleep = Duration::from_millis(500 + 300 * (trial as u64 % 4));
         let flooded = flood(&mut all, node, &format!("seen:slept:{trial}"), sleep, &history);
         all.nodes[node.0].delay_registry(Duration::ZERO);
-        let summary = mended(&mut all, flooded.open, &history);
+        let summary = mended(&mut all, &flooded.open, &history);
         println!(
             "{}, {node:?} slept {:.1} s: acknowledged {}, answered absent by another node {} of them; {summary}",
             engines(),
@@ -104,7 +104,7 @@ fn doors_that_reach_a_majority_work_while_nodes_are_cut_from_each_other() {
     for (number, (what, cut, alone)) in CUTS.into_iter().enumerate() {
         let history = History::new();
         let asks = ask_all_doors(&mut all, &format!("seen:cut:{number}"), &history, CUT, cut, |all| {
-            all.network.heal()
+            all.network.heal();
         });
         print_doors(what, &all, &asks, 2 * LEASE);
         for door in 0..all.nodes.len() {
@@ -120,7 +120,7 @@ fn doors_that_reach_a_majority_work_while_nodes_are_cut_from_each_other() {
                 }
             }
         }
-        let summary = mended(&mut all, asks.open, &history);
+        let summary = mended(&mut all, &asks.open, &history);
         println!("{what}: {summary}");
         wrong += summary.wrong;
     }
@@ -146,7 +146,7 @@ fn node_without_engines_answers_once_its_lease_is_over() {
     let longest = [true, false].map(|is_add| asks.door(0, is_add, LEASE).longest);
     let others_work = (1..all.nodes.len())
         .all(|door| [true, false].into_iter().all(|is_add| asks.door(door, is_add, LEASE).back.is_some()));
-    let summary = mended(&mut all, asks.open, &history);
+    let summary = mended(&mut all, &asks.open, &history);
     println!(
         "{}, node1 cut from its engines for {} s: after its lease's end an add waited up to {:.1} s, a lookup {:.1} s; {summary}",
         engines(),
@@ -180,11 +180,11 @@ fn node_whose_registry_follower_is_cut_off_answers_right() {
         let cut = |all: &mut Nodes| server = Some(cut_follower(all, node));
         let asks =
             ask_all_doors(&mut all, &format!("seen:follower:{trial}"), &history, 4 * LEASE, cut, |all| {
-                all.network.heal()
+                all.network.heal();
             });
         let what = format!("{server:?} of {node:?} cut off");
         print_doors(&what, &all, &asks, LEASE);
-        let summary = mended(&mut all, asks.open, &history);
+        let summary = mended(&mut all, &asks.open, &history);
         println!("{what}: {summary}");
         wrong += summary.wrong;
         assert_eq!(wrong, 0, "{}", summary.first_wrong.unwrap_or_default());

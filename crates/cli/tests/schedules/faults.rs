@@ -274,6 +274,6 @@ pub(crate) fn break_things(
         std::thread::sleep(2 * LEASE);
         all.settle();
     }
-    finish(all, open, history);
+    finish(all, &open, history);
     held_up
 }

@@ -76,7 +76,7 @@ fn add(addresses: &[String], history: &History, prefix: &str, chance: &mut Chanc
 }
 
 /// Adds again what was not acknowledged, now that all works, so that it is known what is there.
-fn finish(all: &Nodes, open: Vec<(String, Duration)>, history: &History) {
+fn finish(all: &Nodes, open: &[(String, Duration)], history: &History) {
     let addresses: Vec<String> = all.nodes.iter().map(|node| node.address.clone()).collect();
     for some in open.chunks(500) {
         let keys = some.iter().map(|(key, _)| key.clone());
