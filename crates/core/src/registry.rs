@@ -24,7 +24,8 @@ use crate::{Error, Result};
 /// - `put` and `delete` change something only if the name is as `expected`; otherwise they tell how it is. Of several that expect
 ///   the same version, one succeeds.
 /// - If they fail with an error, the change may have happened or not: read the value to know.
-/// - Names put under a lease are deleted when it ends, at the earliest when its time has passed since it was last kept alive.
+/// - Names put under a lease are deleted when it ends, at the earliest when its time has passed since it was last kept alive. A name is
+///   under the lease of its last put alone.
 /// - `changed` is a hint, not a history: when it returns, `list` again. It returns if anything under the prefix changed after the
 ///   revision, and may return without.
 #[async_trait]

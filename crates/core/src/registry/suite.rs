@@ -185,6 +185,15 @@ pub async fn leases_end(registry: &dyn Registry, wait: Wait<'_>) {
     done(registry.put("e/revoked", bytes("x"), Expected::Absent, Some(lease)).await.expect("put"));
     registry.revoke(lease).await.expect("revoke");
     assert_eq!(get(registry, "e/revoked").await, None);
+
+    let (first, second) =
+        (registry.grant(time).await.expect("grant"), registry.grant(time).await.expect("grant"));
+    done(registry.put("e/moved", bytes("x"), Expected::Absent, Some(first)).await.expect("put"));
+    done(registry.put("e/moved", bytes("x"), Expected::Anything, Some(second)).await.expect("put"));
+    registry.revoke(first).await.expect("revoke");
+    assert!(get(registry, "e/moved").await.is_some(), "it is under the lease of its last put");
+    registry.revoke(second).await.expect("revoke");
+    assert_eq!(get(registry, "e/moved").await, None);
 }
 
 /// The largest value is taken, a larger one refused.
