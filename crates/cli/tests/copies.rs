@@ -204,6 +204,10 @@ fn versions_are_published_taken_back_and_switched_to() {
         copy.process.kill().unwrap();
         copy.process.wait().unwrap();
         killed.push(copy);
+        // Something to publish: what was published before, the killed one may have had.
+        let mut writer = Copy::open(&server, &[]);
+        writer.tell(&format!("+when {left} are left"));
+        writer.close();
         let said = run(&server, &["publish", "urls", "--strong", "--timeout", "5s"]);
         assert_eq!(said.status.success(), of_left, "{left} of 3: {said:?}");
         let why = String::from_utf8_lossy(&said.stderr).into_owned();
