@@ -81,7 +81,7 @@ fn a_name_belongs_to_one_filter() {
             assert_eq!(engine.filter(&other).unwrap().id(), first.id());
             let refused = engine.create(NewFilter::new(&other, Spec::bloom(10, 0.01))).await;
             assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-            assert!(matches!(engine.rename(&second, "new", false).await, Err(Error::Invalid(_))));
+            assert!(matches!(engine.rename(&second, "new", false).await, Err(Error::Gone(_))));
             assert_eq!(second.contains(keys(0..1)[0]), Answer::Unknown);
             named.push((other, first.id()));
         }

@@ -94,6 +94,15 @@ impl Held {
         }
     }
 
+    /// A key of a window was among those that may have come, and is there so many times now; it was not there before, or was.
+    pub(super) fn may_come(&mut self, key: u64, count: u64, is_new: bool, now: u64) {
+        if count > 0 {
+            let times = self.times.entry(key).or_default();
+            times.may = Some(now);
+            times.sure = if is_new { Some(now) } else { times.sure };
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         let held: Vec<u64> = self.counts.keys().copied().collect();
         held.into_iter().for_each(|key| self.set(key, 0));
