@@ -368,9 +368,10 @@ fn a_client_that_routes_asks_those_who_have_it() {
     let router = Router::new(&addresses.each_ref().map(String::as_str)).expect("addresses");
     let (added, others) = (keys(0, 2000), keys(5000, 6000));
     world.runtime.block_on(async {
-        // Routes, connections, and definitions that nodes learn of.
+        // Routes, connections, and definitions that nodes learn of; each confirms a filter's name once, before its first add.
         for filter in ["large", "small", "erasable"] {
             router.contains(filter, &added).await.expect(filter);
+            router.add(filter, &keys(9000, 9050)).await.expect(filter);
         }
         let before = passed_on(&[&a, &b, &c]);
         assert_eq!(router.add("large", &added).await.expect("added"), vec![true; 2000]);
