@@ -81,7 +81,10 @@ pub(crate) enum Work<'a> {
     Add(&'a [Fingerprint]),
     Remove(&'a [Fingerprint]),
     AddAbsent(&'a [Fingerprint]),
-    /// Anything without keys.
+    /// A definition that goes to all slots of a partition. The home of a filter takes it only for a filter that it has: what was dropped
+    /// there does not come back when another node repeats the definition in all slots.
+    DefineInAll(&'a [u8]),
+    /// Anything else without keys.
     Other(&'a Operation),
 }
 
@@ -90,12 +93,12 @@ impl<'a> Work<'a> {
     pub(crate) fn keys(self) -> &'a [Fingerprint] {
         match self {
             Self::Add(keys) | Self::Remove(keys) | Self::AddAbsent(keys) => keys,
-            Self::Other(_) => &[],
+            Self::DefineInAll(_) | Self::Other(_) => &[],
         }
     }
 
     fn has_keys(self) -> bool {
-        !matches!(self, Self::Other(_))
+        !matches!(self, Self::DefineInAll(_) | Self::Other(_))
     }
 }
 
@@ -217,6 +220,7 @@ impl State {
                 own = self.own(keys);
                 Work::AddAbsent(&own)
             }
+            (Operation::Define(definition), SPREAD) => Work::DefineInAll(definition),
             (operation, _) => operation.into(),
         };
         let nothing = entry.slot == SPREAD && work.has_keys() && work.keys().is_empty();
@@ -282,7 +286,10 @@ impl State {
 
     fn perform(&mut self, filter: u64, work: Work<'_>, archived: &Archived) -> Result<Outcome> {
         if let Work::Other(Operation::Define(bytes)) = work {
-            return self.define(filter, bytes);
+            return self.define(filter, bytes, true);
+        }
+        if let Work::DefineInAll(bytes) = work {
+            return self.define(filter, bytes, false);
         }
         if let Work::Other(Operation::Describe(bytes)) = work {
             return Ok(self.describe(filter, bytes, None));
@@ -373,11 +380,12 @@ impl State {
             Work::Other(Operation::Load { layer, block, items, bytes }) => {
                 shard.load(*layer as usize, *block as usize, *items, bytes)
             }
-            Work::Other(_) => Ok(Outcome::Done),
+            Work::DefineInAll(_) | Work::Other(_) => Ok(Outcome::Done),
         }
     }
 
-    fn define(&mut self, filter: u64, bytes: &[u8]) -> Result<Outcome> {
+    /// Makes a filter, or gives it a new definition. In its home it is made only by an entry `for_slot`.
+    fn define(&mut self, filter: u64, bytes: &[u8], for_slot: bool) -> Result<Outcome> {
         let definition = match Definition::decode(bytes) {
             Ok(definition) => definition,
             Err(error) => return Ok(Outcome::Refused(error.to_string())),
@@ -396,6 +404,9 @@ impl State {
             )));
         }
         let at_home = definition.home(self.slots) == self.slot;
+        if at_home && !for_slot {
+            return Ok(Outcome::Passed);
+        }
         if at_home && self.names.contains_key(&definition.name) {
             return Ok(Outcome::Refused(name_taken(&definition.name)));
         }

@@ -91,22 +91,7 @@ impl Engine {
         let _naming = shared.naming.lock().await;
         shared.redescribe(filter, |now| Some(Definition { growth, ..now })).await?;
         // Each shard refuses for itself when it is full; after a crash, all follow the home.
-        let next = shared.existing(filter)?;
-        let (home, operation) = (next.home(shared.settings.slots), Operation::Describe(next.encode()?));
-        let others = filter.slots().filter(|slot| *slot != home).map(|slot| {
-            let request = Request::default();
-            let entry = Entry { filter: filter.id(), slot, request, operation: operation.clone() };
-            (shared.lane(slot).partition, entry)
-        });
-        let others: Vec<_> = others.collect();
-        if others.is_empty() {
-            return Ok(());
-        }
-        let told = shared.submit(others).await;
-        if told.is_err() {
-            shared.work.is_unfinished();
-        }
-        told.map(drop)
+        shared.describe_elsewhere(filter, &shared.existing(filter)?).await
     }
 }
 
@@ -211,7 +196,13 @@ impl Shared {
         }
     }
 
-    async fn describe(&self, filter: &Arc<Handle>, now: &Definition, next: &Definition) -> Result<()> {
+    /// Changes the description in the home, if it is still `now` where the log puts the change.
+    pub(super) async fn describe(
+        &self,
+        filter: &Arc<Handle>,
+        now: &Definition,
+        next: &Definition,
+    ) -> Result<()> {
         let slot = next.home(self.settings.slots);
         let operation = Operation::Redescribe { from: now.description(), definition: next.encode()? };
         let entry = Entry { filter: filter.id(), slot, request: Request::default(), operation };
@@ -221,6 +212,28 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Describes a filter in all slots but its home. There, the description is changed only from the one that it has.
+    pub(super) async fn describe_elsewhere(&self, filter: &Handle, next: &Definition) -> Result<()> {
+        let (home, operation) = (next.home(self.settings.slots), Operation::Describe(next.encode()?));
+        let others = filter.slots().filter(|slot| *slot != home).map(|slot| {
+            let request = Request::default();
+            let entry = Entry { filter: filter.id(), slot, request, operation: operation.clone() };
+            (self.lane(slot).partition, entry)
+        });
+        let others: Vec<_> = others.collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let described = self.submit(others).await;
+        if described.is_err() {
+            self.work.is_unfinished();
+        }
+        match described?.into_iter().find_map(|applied| applied.refused) {
+            Some(why) => Err(refused(filter, why)),
+            None => Ok(()),
+        }
     }
 
     /// Drops filters whose time is over.

@@ -320,11 +320,16 @@ impl Handle {
         self.is_unconfirmed.store(true, Ordering::Release);
     }
 
-    /// Where the log says what it is, if some node may not have read that.
+    /// Where the log says what it is.
+    pub(super) fn named_at(&self) -> Position {
+        *self.named_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, if some node may not have read that.
     #[inline]
     pub(super) fn unconfirmed_at(&self) -> Option<Position> {
         let is_unconfirmed = self.is_unconfirmed.load(Ordering::Acquire);
-        is_unconfirmed.then(|| *self.named_at.lock().unwrap_or_else(PoisonError::into_inner))
+        is_unconfirmed.then(|| self.named_at())
     }
 
     /// Every node has folded the catalog up to a position.
@@ -632,15 +637,15 @@ mod tests {
 
     use super::*;
     use crate::budget::Budget;
-    use crate::entry::{Entry, Operation, Request, SPREAD};
+    use crate::entry::{Entry, Operation, Request};
     use crate::fold::{Archived, Means, State};
 
     #[test]
     fn two_slots_that_show_a_new_filter_at_the_same_time_show_the_same_one() {
         let definition = Definition { shards: 2, ..Definition::new("f", Spec::bloom(1000, 0.01)) };
         let define = Operation::Define(definition.encode().unwrap());
-        let entry = Entry { filter: 5, slot: SPREAD, request: Request::default(), operation: define };
         let states = [0, 1].map(|slot| {
+            let entry = Entry { filter: 5, slot, request: Request::default(), operation: define.clone() };
             let mut state = State::new(slot, 2, Means::new(Budget::new(1 << 20)));
             state.apply(Position::from_number(1), &entry, &Archived::none()).unwrap();
             state

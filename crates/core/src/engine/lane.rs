@@ -361,7 +361,7 @@ impl Lane {
                     }
                 }
                 Work::Other(Operation::Switch) => shared.build_in_turn(slot, filter).await?,
-                Work::Other(_) => {}
+                Work::DefineInAll(_) | Work::Other(_) => {}
             }
         }
         Ok(())

@@ -81,6 +81,7 @@ impl Split {
                 Operation::Add(all) => Work::Add(&all[keys.clone()]),
                 Operation::Remove(all) => Work::Remove(&all[keys.clone()]),
                 Operation::AddAbsent(all) => Work::AddAbsent(&all[keys.clone()]),
+                Operation::Define(definition) if self.entry.slot == SPREAD => Work::DefineInAll(definition),
                 other => Work::Other(other),
             };
             Part { slot: *slot, work, keys: keys.clone() }

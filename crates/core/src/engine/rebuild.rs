@@ -16,7 +16,7 @@ use super::handle::Handle;
 use super::requests::{Written, check_has_array};
 use super::{Engine, Shared};
 use crate::definition::{Definition, Growth, Mirror, rebuild_name};
-use crate::entry::{Operation, Request};
+use crate::entry::Request;
 use crate::{Error, Result};
 
 /// A filter holds far fewer keys than the one whose place it takes if it has less than one in so many.
@@ -106,8 +106,8 @@ impl Engine {
             let _naming = shared.naming.lock().await;
             shared.existing(&rebuild)?;
             shared.finish().await?;
-            if begun.generation == 0 {
-                shared.everywhere(rebuild.id(), &begun, &Operation::Define(begun.encode()?)).await?;
+            if begun.generation == 0 && begun.shards > 1 {
+                shared.define_everywhere(rebuild.id(), &begun).await?;
             }
         }
         shared.sync_all().await?;
@@ -192,9 +192,10 @@ impl Shared {
             return Err(no_rebuild(&now.name));
         };
         let mirrors = Some(Mirror { is_filled: true, ..mirror });
-        let filled = Definition { growth: now.growth, grow_at: now.grow_at, mirrors, ..begun };
-        // A slot in which it failed refuses.
-        self.everywhere(rebuild.id(), &filled, &Operation::Describe(filled.encode()?)).await?;
+        let filled = Definition { growth: now.growth, grow_at: now.grow_at, mirrors, ..begun.clone() };
+        // A slot in which it failed refuses. So does the home, if another node was faster: the filter has the name by then.
+        self.describe_elsewhere(rebuild, &filled).await?;
+        self.describe(rebuild, &begun, &filled).await?;
         // If its home alone were synced, a power cut could leave it with the name and without some of its keys.
         self.sync_all().await?;
         let Definition { name, expires, labels, .. } = now;

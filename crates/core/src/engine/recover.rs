@@ -315,6 +315,7 @@ impl Shared {
             self.drop_replaced(&handle.definition()).await?;
         }
         let mut entries: Vec<(u32, Entry)> = Vec::new();
+        let mut made = Vec::new();
         for handle in self.directory.all() {
             let mut newest = handle.definition();
             let mut found = Vec::new();
@@ -333,7 +334,12 @@ impl Shared {
             // The home says what the filter is called; other slots need to know only that it is not being imported any more.
             let home = handle.definition();
             for (slot, definition) in found {
-                if let Some(definition) = &definition
+                let is_home = slot == home.home(self.settings.slots);
+                // Without it in its home, the filter was dropped a moment ago.
+                if is_home && definition.is_none() {
+                    break;
+                }
+                if let Some(definition) = definition.as_ref().filter(|_| !is_home)
                     && (definition.growth != home.growth || definition.has_arrays() != home.has_arrays())
                 {
                     // Whether it is filled is said to all slots before the home says what it is called.
@@ -357,6 +363,9 @@ impl Shared {
                     define(&Definition { generation: 0, ..(*newest).clone() })?;
                 }
                 define(&newest)?;
+                if definition.is_none() {
+                    made.push((self.lane(slot).partition, slot, handle.id()));
+                }
             }
         }
         let mut homeless = Vec::new();
@@ -370,12 +379,21 @@ impl Shared {
             // A filter is in its home before it is anywhere else, but others may have put it there.
             self.prove_catalog().await?;
         }
-        for (partition, slot, filter) in homeless {
-            if !self.directory.exists(filter) {
-                let request = Request::default();
-                entries.push((partition, Entry { filter, slot, request, operation: Operation::Drop }));
-            }
-        }
+        entries.extend(self.drops_of_homeless(homeless));
+        self.submit_all(entries).await?;
+        // A filter that was dropped meanwhile was dropped in these slots first.
+        self.submit_all(self.drops_of_homeless(made).collect()).await
+    }
+
+    /// Entries that drop filters in slots, of those that have no home.
+    fn drops_of_homeless(&self, slots: Vec<(u32, u16, u64)>) -> impl Iterator<Item = (u32, Entry)> {
+        let is_homeless = |(_, _, filter): &(u32, u16, u64)| !self.directory.exists(*filter);
+        slots.into_iter().filter(is_homeless).map(|(partition, slot, filter)| {
+            (partition, Entry { filter, slot, request: Request::default(), operation: Operation::Drop })
+        })
+    }
+
+    async fn submit_all(&self, entries: Vec<(u32, Entry)>) -> Result<()> {
         for applied in self.submit(entries).await? {
             if let Some(why) = applied.refused {
                 return Err(Error::Retry(format!("a filter cannot be made whole: {why}")));
@@ -388,8 +406,10 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use object_store::memory::InMemory;
+    use umbel_filter::Spec;
 
     use super::*;
+    use crate::engine::{Engine, NewFilter, Sharding};
 
     #[test]
     fn of_several_nodes_that_create_a_deployment_one_does() {
@@ -403,6 +423,46 @@ mod tests {
             assert_eq!(created(&blobs).await.unwrap(), Some((256, 8)));
             let other = create_or_compare(&blobs, None, (256, 4)).await;
             assert!(matches!(other, Err(Error::Invalid(_))), "{other:?}");
+        });
+    }
+
+    /// Each thread does its part until the other one is done.
+    #[test]
+    fn filters_that_are_dropped_while_all_are_made_whole_stay_dropped() {
+        const ROUNDS: u32 = 2_000;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        runtime.block_on(async {
+            let log = Arc::new(crate::log::MemoryLog::new(4));
+            let settings = Settings { slots: 16, ..Default::default() };
+            let builder = Engine::builder(settings).with_log(log).with_blobs(Arc::new(InMemory::new()));
+            let engine = Arc::new(builder.open().await.unwrap());
+            let is_done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let (other, done) = (Arc::clone(&engine), Arc::clone(&is_done));
+            let whole = tokio::spawn(async move {
+                let mut rounds = 0;
+                while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                    other.shared.reconcile().await.unwrap();
+                    rounds += 1;
+                    tokio::task::yield_now().await;
+                }
+                rounds
+            });
+            for round in 0..ROUNDS {
+                // Some are in all slots, some in their home alone.
+                let sharding = if round % 4 == 0 { Sharding::Everywhere } else { Sharding::Whole };
+                let new = NewFilter::new(format!("f{round}"), Spec::bloom(10, 0.01));
+                let filter = engine.create(NewFilter { sharding, ..new }).await.unwrap();
+                engine.drop_filter(&filter).await.unwrap();
+                assert!(engine.filter(&format!("f{round}")).is_none(), "round {round}");
+            }
+            is_done.store(true, std::sync::atomic::Ordering::SeqCst);
+            assert!(whole.await.unwrap() > 0);
+            assert!(engine.filters().is_empty(), "{:?}", engine.filters().len());
+            for lane in &engine.shared.lanes {
+                for slot in &lane.turn.lock().await.slots {
+                    assert_eq!(slot.state.shards().count(), 0, "slot {}", slot.state.slot());
+                }
+            }
         });
     }
 

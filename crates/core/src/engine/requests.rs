@@ -379,6 +379,10 @@ pub(super) fn check_has_array(definition: &Definition) -> Result<()> {
     }
 }
 
+fn dropped_meanwhile(definition: &Definition) -> Error {
+    Error::Gone(format!("the filter {} was dropped meanwhile", definition.name))
+}
+
 pub(super) fn gone(filter: &Handle) -> Error {
     Error::Gone(format!("the filter {} was dropped", filter.definition().name))
 }
@@ -473,11 +477,21 @@ impl Shared {
             self.confirm_name(&handle).await?;
         }
         if definition.shards > 1 {
-            self.everywhere(id, &definition, &home.operation).await?;
+            self.define_everywhere(id, &definition).await?;
         }
-        self.directory
-            .numbered(id)
-            .ok_or_else(|| Error::Gone(format!("the filter {} was dropped meanwhile", definition.name)))
+        let made = self.directory.numbered(id).filter(|_| self.directory.exists(id));
+        made.ok_or_else(|| dropped_meanwhile(&definition))
+    }
+
+    /// Gives all slots the definition of a filter that its home has.
+    pub(super) async fn define_everywhere(&self, id: u64, definition: &Definition) -> Result<()> {
+        self.everywhere(id, definition, &Operation::Define(definition.encode()?)).await?;
+        if self.directory.exists(id) {
+            return Ok(());
+        }
+        // Another client dropped it meanwhile: slots that dropped it first have it again.
+        self.everywhere(id, definition, &Operation::Drop).await?;
+        Err(dropped_meanwhile(definition))
     }
 
     /// Asks for keys, wherever they are.

@@ -230,7 +230,7 @@ impl State {
         let asks = match work {
             Work::Add(_) => self.filters.get(&filter).is_some_and(|shard| shard.definition.is_filling()),
             Work::Remove(_) | Work::AddAbsent(_) => true,
-            Work::Other(_) => return Vec::new(),
+            Work::DefineInAll(_) | Work::Other(_) => return Vec::new(),
         };
         let counts = |filter: &u64| {
             self.filters.get(filter).is_some_and(|shard| shard.definition.spec.kind != Kind::Bloom)

@@ -38,7 +38,7 @@ impl Effect {
             *self = Self::Unknown;
             return;
         };
-        if let Work::Other(_) = part.work {
+        if let Work::DefineInAll(_) | Work::Other(_) = part.work {
             if matches!(outcome, Outcome::Done) {
                 *self = Self::Whole;
             }
