@@ -130,6 +130,7 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         | Id::UmbelPeerAsk
         | Id::UmbelPeerVerify
         | Id::UmbelPeerReach
+        | Id::UmbelPeerFind
         | Id::UmbelPeerCounts
         | Id::UmbelPeerLook
         | Id::UmbelPeerKeys

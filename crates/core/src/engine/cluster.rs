@@ -97,6 +97,13 @@ pub trait Cluster: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether this node's lease is valid at this moment.
+    fn has_lease(&self) -> bool;
+
+    /// The number of the filter that has a name, as a node finds it that may use its catalog, and a position up to which every node that may
+    /// use its catalog has folded it. For a node without a lease, which may be cut off from the log as well.
+    async fn find(&self, catalog: u32, name: &str) -> Result<Option<(u64, Position)>>;
+
     /// The term in which no change of the catalog is acknowledged before this node has folded it; none if it is not known that this holds
     /// at this moment. Every lookup of a name asks.
     fn term_as_confirmer(&self, catalog: u32) -> Option<u64>;
@@ -173,6 +180,15 @@ impl Engine {
         self.shared.verify(&handle, keys).await
     }
 
+    /// The number of the filter that has a name, and a position up to which that was confirmed.
+    pub async fn find_for_peer(&self, name: &str) -> Result<Option<(u64, Position)>> {
+        self.shared.prove_names().await?;
+        let Some(handle) = self.filter(name) else { return Ok(None) };
+        let named_at = handle.named_at();
+        self.shared.confirm_name(&handle).await?;
+        Ok(Some((handle.id(), named_at.max(self.shared.confirmed()))))
+    }
+
     /// Folds a partition that is hosted here up to a position.
     pub async fn reach_for_peer(&self, partition: u32, position: Position) -> Result<()> {
         self.shared.reach_here(partition, position).await
@@ -200,8 +216,25 @@ impl Engine {
 
     /// The filter of that name, as of all that was acknowledged before this call.
     pub async fn find(&self, name: &str) -> Result<Option<Arc<Handle>>> {
-        self.shared.prove_names().await?;
-        Ok(self.filter(name))
+        match &self.shared.cluster {
+            Some(cluster) if !cluster.has_lease() => self.find_without_lease(&**cluster, name).await,
+            _ => {
+                self.shared.prove_names().await?;
+                Ok(self.filter(name))
+            }
+        }
+    }
+
+    /// Reads the catalog to its end, or asks another node for the name, whatever is faster: this node may not reach the log.
+    async fn find_without_lease(&self, cluster: &dyn Cluster, name: &str) -> Result<Option<Arc<Handle>>> {
+        let catalog = self.shared.catalog();
+        let here = self.shared.read_to_end(catalog);
+        match select(pin!(here), cluster.find(catalog, name)).await {
+            Either::Left((Ok(()), _)) => Ok(self.filter(name)),
+            Either::Left((Err(_), there)) => self.shared.found(name, there.await?),
+            Either::Right((Ok(found), _)) => self.shared.found(name, found),
+            Either::Right((Err(_), here)) => here.await.map(|()| self.filter(name)),
+        }
     }
 
     /// The filter of that name, as of all that was in the log before this call: for a name whose filter was gone when it was used, and for
@@ -326,6 +359,22 @@ impl Shared {
         if self.has_all_names() { Ok(()) } else { self.read_to_end(self.catalog()).await }
     }
 
+    /// The filter that another node found by a name, as it is here.
+    fn found(&self, name: &str, found: Option<(u64, Position)>) -> Result<Option<Arc<Handle>>> {
+        let Some((id, confirmed)) = found else { return Ok(None) };
+        let handle = self.directory.numbered(id).filter(|_| self.directory.exists(id));
+        let handle = handle.ok_or_else(|| {
+            Error::Retry(format!("this node has not read of the filter {name} yet; ask another node"))
+        })?;
+        handle.confirmed_up_to(confirmed);
+        Ok(Some(handle))
+    }
+
+    /// Up to where every node that may use its catalog has folded it, as far as this one has asked.
+    fn confirmed(&self) -> Position {
+        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until every node has folded a change of the catalog, so that it may be acknowledged (rule A2).
     async fn confirm(&self, cluster: &dyn Cluster, position: Position) -> Result<()> {
         cluster.confirm(self.catalog(), position).await?;
@@ -339,8 +388,7 @@ impl Shared {
     pub(super) async fn confirm_name(&self, filter: &Handle) -> Result<()> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let Some(position) = filter.unconfirmed_at() else { return Ok(()) };
-        let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        if confirmed < position {
+        if self.confirmed() < position {
             // With all that is folded here, other filters need not ask again.
             let position = position.max(self.applied(self.catalog()));
             self.confirm(&**cluster, position).await.map_err(|error| match error {
@@ -509,10 +557,13 @@ impl Shared {
         let mut all = vec![Applied::default(); count];
         let places = here_at.into_iter().chain(there_at);
         places.zip(done.into_iter().chain(sent)).for_each(|(place, applied)| all[place] = applied);
-        // What was refused changed nothing.
-        let changed =
-            changes.into_iter().map(|place| &all[place]).filter(|applied| applied.refused.is_none());
-        if let Some(position) = changed.map(|applied| applied.position).max() {
+        // What was refused changed nothing. Here, it has to be known why, so that it can be tried again from what is there.
+        let (refused, changed): (Vec<_>, Vec<_>) =
+            changes.into_iter().map(|place| &all[place]).partition(|applied| applied.refused.is_some());
+        if let Some(position) = refused.into_iter().map(|applied| applied.position).max() {
+            self.reach_here(catalog, position).await?;
+        }
+        if let Some(position) = changed.into_iter().map(|applied| applied.position).max() {
             self.confirm(cluster, position).await.map_err(|error| {
                 Error::Retry(format!("what filters there are may have been changed, or not: {error}"))
             })?;

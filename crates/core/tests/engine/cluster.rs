@@ -140,6 +140,14 @@ impl Cluster for Seat {
         }
     }
 
+    fn has_lease(&self) -> bool {
+        self.town.knows(self.me).has_lease
+    }
+
+    async fn find(&self, catalog: u32, name: &str) -> Result<Option<(u64, Position)>> {
+        self.town.engine(self.first(catalog))?.find_for_peer(name).await
+    }
+
     fn term_as_confirmer(&self, _catalog: u32) -> Option<u64> {
         let (mine, broken) = (self.town.knows(self.me), *lock(&self.town.broken));
         let has_lease = mine.has_lease || broken == Some(names::Rule::NamesWithLease);

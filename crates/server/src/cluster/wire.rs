@@ -6,6 +6,7 @@
 //!         and fingerprints of 16 to the end                        --> a byte for each key
 //! VERIFY  as ASK                                                   --> a u64 for each key
 //! REACH   partition u32, position 16                               --> nothing
+//! FIND    a name to the end                                        --> nothing, or filter u64, position 16
 //! COUNTS  filter u64, partitions: [u32]                            --> items, held, removed: u64 each, for each partition
 //!
 //! LOOK: see `looks`; CHANGES: see `changes`; PASS: see `api/cluster.rs`; NOTICE: see `sync/notices.rs`; KEYS, SHAPES, BLOCKS, PUBLISH: parts of filters, see `parts`
@@ -275,6 +276,24 @@ pub(crate) fn numbers(bytes: &[u8]) -> Result<Vec<u64>> {
     }
 }
 
+/// The name of a filter that is looked for.
+pub(crate) fn name(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map_err(|_| cut())
+}
+
+/// Which filter has it, and up to where that was confirmed.
+pub(crate) fn put_found(found: Option<(u64, Position)>) -> Vec<u8> {
+    found.map_or_else(Vec::new, |(filter, position)| {
+        [&filter.to_le_bytes()[..], &position.to_bytes()].concat()
+    })
+}
+
+pub(crate) fn found(bytes: &[u8]) -> Result<Option<(u64, Position)>> {
+    let mut message = Message(bytes);
+    let found = if bytes.is_empty() { None } else { Some((message.u64()?, message.position()?)) };
+    message.end(found)
+}
+
 pub(crate) fn put_reach(partition: u32, position: Position) -> Vec<u8> {
     [&partition.to_le_bytes()[..], &position.to_bytes()].concat()
 }
@@ -381,6 +400,9 @@ mod tests {
         assert_eq!(numbers(&put_numbers(&[1, u64::MAX])).unwrap(), [1, u64::MAX]);
         let position = Position::from_number(5);
         assert_eq!(reach(&put_reach(1, position)).unwrap(), (1, position));
+        for known in [None, Some((7, position))] {
+            assert_eq!(found(&put_found(known)).unwrap(), known);
+        }
         let told =
             [Counts { items: 1, held: 2, removed: 3 }, Counts { items: 4, held: 5, removed: u64::MAX }];
         assert_eq!(counts(&put_counts(&told)).unwrap(), told);
@@ -420,7 +442,7 @@ mod tests {
         #[test]
         fn nothing_that_comes_does_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = (entries(&bytes), applied(&bytes), question(&bytes), answers(&bytes));
-            let _ = (numbers(&bytes), reach(&bytes), count(&bytes), counts(&bytes));
+            let _ = (name(&bytes), found(&bytes), numbers(&bytes), reach(&bytes), count(&bytes), counts(&bytes));
             let _ = error(&String::from_utf8_lossy(&bytes));
         }
     }

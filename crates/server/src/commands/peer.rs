@@ -20,7 +20,7 @@ fn nodes(session: &Session) -> Outcome<Arc<Nodes>> {
     session.node.cluster.clone().ok_or_else(|| "ERR this server is no node of a cluster".into())
 }
 
-/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|LOOK|VERIFY|REACH|COUNTS|KEYS|SHAPES|BLOCKS|PUBLISH|CHANGES|PASS|NOTICE|PING message`
+/// `UMBEL.PEER HELLO secret cluster name`, and then `UMBEL.PEER SUBMIT|ASK|LOOK|VERIFY|REACH|FIND|COUNTS|KEYS|SHAPES|BLOCKS|PUBLISH|CHANGES|PASS|NOTICE|PING message`
 pub(super) async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
     let nodes = nodes(session)?;
     if id == Id::UmbelPeerHello {
@@ -64,6 +64,7 @@ async fn answer(id: Id, session: &Session, message: &[u8]) -> Result<Vec<u8>> {
             engine.reach_for_peer(partition, position).await?;
             Ok(Vec::new())
         }
+        Id::UmbelPeerFind => Ok(wire::put_found(engine.find_for_peer(wire::name(message)?).await?)),
         Id::UmbelPeerCounts => {
             let (filter, partitions) = wire::count(message)?;
             Ok(wire::put_counts(&engine.counts_for_peer(filter, &partitions).await?))

@@ -106,6 +106,7 @@ rows! {
     UmbelPeerAsk "umbel.peer|ask" 3 ["admin" "noscript" "fast" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Looks keys up, for another node";
     UmbelPeerVerify "umbel.peer|verify" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "How often keys were added, for another node";
     UmbelPeerReach "umbel.peer|reach" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Folds up to a position, for another node";
+    UmbelPeerFind "umbel.peer|find" 3 ["admin" "noscript" "fast" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Looks for the filter that has a name, for another node";
     UmbelPeerCounts "umbel.peer|counts" 3 ["admin" "noscript" "fast" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "What a filter holds here, for another node";
     UmbelPeerLook "umbel.peer|look" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "Looks keys up as current as somebody wants, for another node";
     UmbelPeerKeys "umbel.peer|keys" 3 ["admin" "noscript" "no_auth" "no_multi"] (0, 0, 0) ["dangerous"] "server" "The next keys of a part of a filter, for another node";

@@ -41,6 +41,10 @@ impl Nodes {
                     Either::Right(_) => why = "the nodes changed meanwhile".to_owned(),
                 }
             }
+            // All nodes know that this one does not reach them, and act without it.
+            if self.membership.is_isolated() {
+                return Err(Error::Retry(format!("{why}; ask another node")));
+            }
             if overdue.is_long() {
                 return Err(Error::Retry(NO_LEASE.into()));
             }

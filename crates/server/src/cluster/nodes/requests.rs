@@ -191,6 +191,22 @@ impl Cluster for Nodes {
         Some(self.membership.overdue())
     }
 
+    fn has_lease(&self) -> bool {
+        self.membership.is_valid()
+    }
+
+    async fn find(&self, catalog: u32, name: &str) -> Result<Option<(u64, Position)>> {
+        let send = |place: Place| async move {
+            match place {
+                Place::Here(_) => Err(Failure::Refused(Error::Retry(NO_LEASE.into()))),
+                Place::There(peer) => {
+                    self.ask(&peer, Errand::Lookup, "FIND", name.as_bytes(), wire::found).await
+                }
+            }
+        };
+        self.one(catalog, send).await
+    }
+
     #[inline]
     fn term_as_confirmer(&self, catalog: u32) -> Option<u64> {
         self.membership.term_as_confirmer(catalog)
