@@ -9,6 +9,7 @@ mod faults;
 mod flood;
 mod history;
 mod machine;
+mod names;
 mod network;
 mod nodes;
 mod relay;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use engines::{Engine, Engines};
 use faults::{Fault, break_things};
 use history::{Change, History, Look, Read, Summary};
+use names::Names;
 use nodes::{Node, Nodes, PATIENCE, Place, Value, call, words};
 
 const NODES: u8 = 3;
@@ -159,7 +161,7 @@ fn schedule(all: &mut Nodes, seed: u64) -> (Vec<Fault>, usize, History) {
     let addresses: Vec<String> = all.nodes.iter().map(|node| node.address.clone()).collect();
     let (addresses, history_ref, stop_ref) = (&addresses, &history, &stop);
     let held_up = std::thread::scope(|scope| {
-        let run = |client: u64, step: &(dyn Fn(&mut Chance, u64) + Sync)| {
+        let run = |client: u64, step: &mut dyn FnMut(&mut Chance, u64)| {
             let mut chance = Chance(seed << 8 | client);
             let mut number = 0;
             while !stop_ref.load(Ordering::Relaxed) {
@@ -170,15 +172,19 @@ fn schedule(all: &mut Nodes, seed: u64) -> (Vec<Fault>, usize, History) {
         for writer in 0..WRITERS {
             scope.spawn(move || {
                 let prefix = format!("seen:{seed}:{writer}");
-                run(writer, &|chance, number| add(addresses, history_ref, &prefix, chance, number));
+                run(writer, &mut |chance, number| add(addresses, history_ref, &prefix, chance, number));
             });
         }
         let session = seed << 16 | 1;
         scope.spawn(move || {
-            run(100, &|chance, number| come_and_go(addresses, history_ref, session, chance, number));
+            run(100, &mut |chance, number| come_and_go(addresses, history_ref, session, chance, number));
+        });
+        scope.spawn(move || {
+            let mut names = Names::new(addresses, history_ref, format!("names:{seed}"));
+            run(150, &mut |chance, _| names.step(chance));
         });
         for reader in 0..READERS {
-            scope.spawn(move || run(200 + reader, &|chance, _| look(addresses, history_ref, chance)));
+            scope.spawn(move || run(200 + reader, &mut |chance, _| look(addresses, history_ref, chance)));
         }
         let _stops = Stop(stop_ref);
         std::thread::sleep(Duration::from_millis(500));
