@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Machines by number, from 1 on. They go with this value.
 pub(crate) struct Network {
@@ -28,9 +29,11 @@ fn run(line: &str) {
 
 impl Network {
     pub(crate) fn new(machines: u8) -> Self {
-        let id = std::process::id();
-        let (name, prefix) =
-            (format!("um{}", id % 100_000), format!("10.{}.{}", 100 + id % 100, id / 100 % 256));
+        // The kernel removes what a network had after the call that removes its spaces: the next network of this process has other names.
+        static NETWORKS: AtomicU32 = AtomicU32::new(0);
+        let (id, number) = (std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
+        let name = format!("um{}{}", id % 100_000, char::from(b'a' + (number % 26) as u8));
+        let prefix = format!("10.{}.{}", 100 + (id + number) % 100, id / 100 % 256);
         let network = Self { name, prefix, machines };
         let Self { name, prefix, .. } = &network;
         run(&format!("ip link add {name} type bridge"));
