@@ -193,17 +193,11 @@ async fn renamed_filter_keeps_its_folder() {
     replica.close().await.unwrap();
     // From now on it is known by that name, without a server too; under the old one it is another filter's.
     centre.stop();
-    all_maybe(&open(renamed).await, 0..100);
+    let replica = open(renamed).await;
+    all_maybe(&replica, 0..100);
+    replica.close().await.unwrap();
     let old = centre.options(Strategy::delta()).folder(folder.path());
-    refusal(
-        Replica::open(old).await.map_err(|error| match error {
-            // The one before may not have let go of it yet.
-            Error::Disk(why) => panic!("{why}"),
-            error => error,
-        }),
-        &folder,
-        &["filter g"],
-    );
+    refusal(Replica::open(old).await, &folder, &["filter g"]);
 }
 
 #[test]
