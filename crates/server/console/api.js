@@ -61,7 +61,7 @@ export async function maybe(path, signal) {
   try {
     return await get(path, signal);
   } catch (error) {
-    if (error.status === 404 || error.status === 403 || error.status === 400) return { missing: error };
+    if (error.status === 404 || error.status === 403 || error.status === 400) return { refusal: error };
     throw error;
   }
 }

@@ -65,7 +65,7 @@ function exporting(name) {
 
 /** Versions, with the way back to each. */
 export function versionTable(name, versions, again) {
-  if (versions.missing) return h("p", { class: "calm" }, visible(versions.missing.message));
+  if (versions.refusal) return h("p", { class: "calm" }, visible(versions.refusal.message));
   if (versions.versions.length === 0) return h("p", { class: "calm" }, "Nobody has published a version yet.");
   const back = (version) => h("button", { type: "button", class: "small danger", disabled: version.current, on: { click: async () => {
     const sure = await confirm("Roll back", [`All copies will answer from version ${version.number} of ${date(version.made_ms)}, with ${count(version.items)} keys.`, "Copies that follow every change are not concerned. You can come back by the same way."], `Serve version ${version.number}`, true);

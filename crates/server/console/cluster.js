@@ -32,8 +32,8 @@ export async function show(context) {
   const place = h("div", null);
   const look = async () => {
     const told = await maybe("/v1/cluster", context.signal);
-    if (told.missing) {
-      place.replaceChildren(card(null, h("p", { class: "calm" }, told.missing.status === 404 ? "This server is not a cluster: it runs by itself, with all slots. The settings cluster, node, log, blobs and registry make it a node of one." : told.missing.message)));
+    if (told.refusal) {
+      place.replaceChildren(card(null, h("p", { class: "calm" }, told.refusal.status === 404 ? "This server is not a cluster: it runs by itself, with all slots. The settings cluster, node, log, blobs and registry make it a node of one." : told.refusal.message)));
       return false;
     }
     place.replaceChildren(...drawn(told));

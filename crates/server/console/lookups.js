@@ -31,7 +31,7 @@ export async function show(context) {
   const look = async () => {
     if (catalog.value === "") return;
     const told = await maybe(`/v1/lookup/${encodeURIComponent(catalog.value)}/hottest?count=20`, context.signal);
-    if (told.missing) hot.replaceChildren(h("p", { class: "calm" }, visible(told.missing.message)));
+    if (told.refusal) hot.replaceChildren(h("p", { class: "calm" }, visible(told.refusal.message)));
     else hot.replaceChildren(told.keys.length === 0 ? h("p", { class: "calm" }, "Nobody has asked for anything yet.") : table("Hottest keys", ["Key", { name: "Times, about", number: true }], told.keys.map((one) => [visible(key(one.key)), count(one.count)])));
   };
   form.addEventListener("submit", async (event) => {

@@ -37,7 +37,7 @@ function guarded(work, again) {
 
 /** A rollout as far as it has come, with what can be done to it. */
 function rolloutCard(name, rollout, replicas, again) {
-  if (rollout.missing) return [h("p", { class: "calm" }, rollout.missing.status === 404 ? "There was none." : visible(rollout.missing.message))];
+  if (rollout.refusal) return [h("p", { class: "calm" }, rollout.refusal.status === 404 ? "There was none." : visible(rollout.refusal.message))];
   const isRunning = rollout.state === "running";
   const have = replicas.filter((replica) => replica.version === rollout.target).length;
   const groups = Array.from({ length: rollout.stages }, (_, index) => {
@@ -102,7 +102,7 @@ export async function show(context) {
     const [replicas, rollout, versions] = await Promise.all([of("/replicas"), of("/rollout"), of("/versions")]);
     const list = replicas.replicas ?? [];
     redraw("groups", list.map((replica) => replica.strategy), () => byStrategy(list));
-    redraw("replicas", replicas, () => [replicas.missing ? h("p", { class: "calm" }, visible(replicas.missing.message)) : replicaTable(list)]);
+    redraw("replicas", replicas, () => [replicas.refusal ? h("p", { class: "calm" }, visible(replicas.refusal.message)) : replicaTable(list)]);
     redraw("rollout", [rollout, list.map((replica) => replica.version)], () => rolloutCard(name, rollout, list, again));
     redraw("versions", versions, () => [versionTable(name, versions, again)]);
     redraw("start", rollout.state === "running", () => [rollout.state === "running" ? null : starter(name, again)]);

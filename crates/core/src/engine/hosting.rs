@@ -137,6 +137,7 @@ impl Shared {
         if partition == self.catalog() {
             self.directory.settle_names();
         }
+        lane.publish(turn.applied);
         drop(turn);
         self.directory.unsorted().iter().for_each(|handle| handle.recount());
         Ok(())
@@ -188,6 +189,7 @@ impl Shared {
             slot.state.shards().for_each(|(id, _)| self.directory.give_away(number, id));
         }
         lane.install(&mut turn, None);
+        lane.publish(turn.applied);
         Ok(())
     }
 

@@ -445,7 +445,8 @@ impl Lane {
         Ok(applied)
     }
 
-    /// Gives a lane what was folded beside it, up to the same place or further; none takes all it has.
+    /// Gives a lane what was folded beside it, up to the same place or further; none takes all it has. The caller publishes the place when
+    /// readers see what is folded there.
     pub(super) fn install(&self, turn: &mut Turn, next: Option<Lane>) {
         *turn = match next {
             Some(beside) => {
@@ -459,7 +460,6 @@ impl Lane {
         self.term.store(0, Ordering::Release);
         self.names_term.store(0, Ordering::Release);
         self.is_outdated.store(false, Ordering::Relaxed);
-        self.publish(turn.applied);
     }
 
     /// Everything that was in the log at this time is folded.
@@ -488,7 +488,7 @@ impl Lane {
         self.effects.get(position)
     }
 
-    fn publish(&self, applied: Position) {
+    pub(super) fn publish(&self, applied: Position) {
         self.applied.send_replace(applied);
     }
 }
