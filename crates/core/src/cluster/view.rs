@@ -112,6 +112,12 @@ impl View {
         self.index(name).is_some_and(|index| self.isolation.isolated.contains(&index))
     }
 
+    /// Whether a node reports that it does not reach another one, by its place among all nodes.
+    pub fn is_unreached(&self, from: &str, to: u16) -> bool {
+        let to = self.nodes.get(usize::from(to)).map(|to| (to.name.clone(), to.instance));
+        self.node(from).zip(to).is_some_and(|(from, to)| from.unreached.contains(&to))
+    }
+
     /// How many partitions there are.
     pub fn partitions(&self) -> u32 {
         self.partitions

@@ -280,7 +280,8 @@ impl Cluster for Nodes {
             // While some node may act on an older listing, another one may be the first host by that (rule A1).
             if let Some(view) = self.membership.settled_view() {
                 routes = self.routes_of(view);
-                let reached = match self.place(&routes, partition, false)? {
+                let leader = self.host(&routes, partition, false)?;
+                let reached = match self.place_of(&routes, leader)? {
                     Place::Here(engine) => {
                         engine.reach_for_peer(partition, position).await.map_err(Failure::Refused)
                     }
@@ -292,6 +293,12 @@ impl Cluster for Nodes {
                 match reached {
                     Ok(()) => return Ok(()),
                     Err(failure) => why = self.may_repeat(failure, Repeat::Always)?,
+                }
+                // All nodes know that this one does not reach the leader. Another node may.
+                if routes.view.is_unreached(self.membership.name(), leader) {
+                    return Err(Error::Retry(format!(
+                        "partition {partition} of the log: {why}; ask another node"
+                    )));
                 }
             }
             if overdue.is_long() {

@@ -98,7 +98,7 @@ impl Nodes {
     /// The node that answers for a partition, by its number. Reads pass over one that did not answer a moment ago, if another one has it:
     /// that one reads the log to its end before it answers. A node whose lease is over leaves everything to other hosts: it may be cut off
     /// from the log as well, and they can find out who leads.
-    fn host(&self, routes: &Routes, partition: u32, reads: bool) -> Result<u16> {
+    pub(super) fn host(&self, routes: &Routes, partition: u32, reads: bool) -> Result<u16> {
         let hosts = routes.view.host_numbers(partition);
         let first = hosts.first().copied().ok_or_else(|| down(partition))?;
         let has_lease = self.membership.is_valid();
@@ -110,11 +110,6 @@ impl Nodes {
             _ => has_lease,
         };
         Ok(hosts.iter().find(is_good).copied().unwrap_or(first))
-    }
-
-    /// The place of a partition.
-    pub(super) fn place(&self, routes: &Routes, partition: u32, reads: bool) -> Result<Place> {
-        self.place_of(routes, self.host(routes, partition, reads)?)
     }
 
     /// Whether a place has not answered pings for longer than a lease.
