@@ -347,7 +347,15 @@ fn postgres() {
     let url = format!("postgres://umbel@localhost:{}/postgres", server.port);
     let identity = format!("cert={}&key={}", server.file("client.pem"), server.file("client.key"));
     let authority = format!("ca={}", server.file("ca.pem"));
-    let (is_read, said) = count(&format!("{url}?tls=true&{authority}&{identity}"), &[]);
+    // It listens before it takes queries.
+    let end = Instant::now() + Duration::from_secs(30);
+    let (is_read, said) = loop {
+        let (is_read, said) = count(&format!("{url}?tls=true&{authority}&{identity}"), &[]);
+        if !said.contains("57P03") || Instant::now() >= end {
+            break (is_read, said);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
     assert!(is_read && said.contains("1000"), "{said}");
     let system = [("SSL_CERT_FILE", server.file("ca.pem"))];
     let (is_read, said) = count(&format!("{url}?tls=true&{identity}"), &system);
