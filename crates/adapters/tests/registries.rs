@@ -416,25 +416,25 @@ async fn ensemble_leases_outlast_the_trust_in_them() {
         Url::parse(&format!("zookeeper://127.0.0.1:{port}/{prefix}?timeout_ms=4000")).unwrap()
     };
     let random = SystemRandom::default();
-    let pause = async |most: u64| tokio::time::sleep(Duration::from_millis(random.next() % most)).await;
+    let pause = &async |most: u64| tokio::time::sleep(Duration::from_millis(random.next() % most)).await;
     let mut shortest = Duration::MAX;
     for round in 0..ROUNDS {
         let roles = roles_at(port).await;
         let find = |wanted: &str| roles.iter().position(|role| role == wanted).unwrap() as u16;
         let (leader, follower) = (find("leader"), find("follower"));
         let prefix = fresh("outlast");
-        let holder = open_registry(&url(port + follower, &prefix)).await.unwrap().plane;
+        let holder = &open_registry(&url(port + follower, &prefix)).await.unwrap().plane;
         let observer = open_registry(&url(port + leader, &prefix)).await.unwrap().plane;
-        let mut leases = Vec::new();
-        for number in 0..LEASES {
+        // All at once, so that none ends before the last one is there, however busy the machine is.
+        let granted = (0..LEASES).map(|number| async move {
+            pause(1400).await;
             let lease = at_last(async || holder.grant(LENGTH).await).await;
             holder.put(&format!("{number:02}"), bytes("x"), Expected::Absent, Some(lease)).await.unwrap();
-            leases.push(lease);
-            pause(60).await;
-        }
-        for lease in &leases {
-            assert!(holder.keep_alive(*lease).await.unwrap());
-        }
+            lease
+        });
+        let leases = futures_util::future::join_all(granted).await;
+        let kept = leases.iter().map(|lease| async { assert!(holder.keep_alive(*lease).await.unwrap()) });
+        futures_util::future::join_all(kept).await;
         pause(1500).await;
         let kept = leases.iter().map(|lease| async {
             let begin = Instant::now();
