@@ -8,12 +8,12 @@ use async_nats::jetstream::context::{ContextBuilder, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DirectGetErrorKind, StorageType, Stream};
 use async_nats::jetstream::{Context, ErrorCode};
-use async_nats::{Client, ConnectErrorKind, ConnectOptions};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use umbel_core::limits::ENTRY_BYTES_MAX;
 use umbel_core::log::{Appended, Bounds, Log, Record, check_entries};
@@ -53,6 +53,7 @@ struct NatsLog {
     partitions: Vec<Partition>,
     message_bytes_max: usize,
     timeout: Duration,
+    disconnects: watch::Receiver<u64>,
 }
 
 struct Partition {
@@ -67,9 +68,17 @@ impl fmt::Debug for NatsLog {
     }
 }
 
-async fn connect(url: &Url, time: Duration) -> Result<Client> {
+/// Connects; the count grows with each connection that is lost.
+async fn connect(url: &Url, time: Duration) -> Result<(Client, watch::Receiver<u64>)> {
     let access = Access::of(url, NATS)?;
+    let (count, disconnects) = watch::channel(0);
     let mut options = ConnectOptions::new()
+        .event_callback(move |event| {
+            if matches!(event, Event::Disconnected) {
+                count.send_modify(|count| *count += 1);
+            }
+            std::future::ready(())
+        })
         .connection_timeout(time)
         .request_timeout(Some(time))
         .ping_interval(Duration::from_secs(5))
@@ -102,12 +111,13 @@ async fn connect(url: &Url, time: Duration) -> Result<Client> {
     let hosts: Vec<_> = url.hosts_with_port(4222).iter().map(|host| format!("nats://{host}")).collect();
     let connecting = timeout(time, options.connect(hosts)).await;
     let connected = connecting.map_err(|_| Error::Retry(format!("cannot open {url}: no answer in time")))?;
-    connected.map_err(|error| match error.kind() {
+    let client = connected.map_err(|error| match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
             Error::Invalid(format!("cannot open {url}: {error}"))
         }
         _ => Error::Retry(format!("cannot open {url}: {error}")),
-    })
+    })?;
+    Ok((client, disconnects))
 }
 
 /// Opens `nats://user:password@host:port,host:port/name?partitions=16&replicas=3`; `credentials` may name a file, `monitor` the port
@@ -129,7 +139,7 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         return Err(Error::Invalid(format!("{url}: a stream's name has letters, digits, - and _ only")));
     }
     let timeout = url.timeout()?;
-    let client = connect(url, timeout).await?;
+    let (client, disconnects) = connect(url, timeout).await?;
     let info = client.server_info();
     if info.max_payload < ENTRY_BYTES_MAX {
         let bytes = info.max_payload;
@@ -167,7 +177,8 @@ pub(crate) async fn open_log(url: &Url) -> Result<Opened<dyn Log>> {
         Some(time) => Durability::Window(time),
     };
     let about = About { engine: "NATS JetStream", version: info.version.clone(), durability, lacks };
-    let log = NatsLog { context, name, partitions: streams, message_bytes_max: info.max_payload, timeout };
+    let message_bytes_max = info.max_payload;
+    let log = NatsLog { context, name, partitions: streams, message_bytes_max, timeout, disconnects };
     Ok(Opened { plane: Arc::new(log), about })
 }
 
@@ -254,10 +265,21 @@ impl NatsLog {
         })
     }
 
+    /// Waits for an answer, as long as it can come: not longer than `timeout`, nor after the connection was lost on which it was asked for.
+    async fn answer<T>(&self, asked: impl Future<Output = T>) -> Result<T, &'static str> {
+        let mut disconnects = self.disconnects.clone();
+        disconnects.mark_unchanged();
+        tokio::select! {
+            biased;
+            answer = timeout(self.timeout, asked) => answer.map_err(|_| "no answer in time"),
+            Ok(()) = disconnects.changed() => Err("the connection was lost"),
+        }
+    }
+
     /// The first message and the last.
     async fn ends(&self, partition: &Partition) -> Result<(u64, u64)> {
-        let asked = timeout(self.timeout, partition.stream.get_info()).await;
-        let info = asked.map_err(|_| Error::Retry("cannot read the bounds: no answer in time".into()))?;
+        let asked = self.answer(partition.stream.get_info()).await;
+        let info = asked.map_err(|why| Error::Retry(format!("cannot read the bounds: {why}")))?;
         let state = info.map_err(|error| Error::Retry(format!("cannot read the bounds: {error}")))?.state;
         // One that never had a message begins with 0.
         Ok((state.first_sequence.max(1), state.last_sequence))
@@ -275,8 +297,10 @@ impl Log for NatsLog {
         check_entries(&entries)?;
         let failed = |error: &dyn fmt::Display| Error::Retry(format!("cannot append: {error}"));
         let mut sent = Vec::new();
+        let mut disconnects = self.disconnects.clone();
         {
             let _sending = place.sending.lock().await;
+            disconnects.mark_unchanged();
             for message in pack(&entries, self.message_bytes_max) {
                 let subject =
                     format!("{}.{partition}.{}", self.name, if message.is_many { "many" } else { "one" });
@@ -292,7 +316,14 @@ impl Log for NatsLog {
         }
         let mut messages = Vec::with_capacity(sent.len());
         for (count, acknowledged) in sent {
-            let acknowledged = acknowledged.await.map_err(|error| failed(&error))?;
+            // What was sent on a connection that was lost is in the stream, or not: no acknowledgement comes any more.
+            let acknowledged = tokio::select! {
+                biased;
+                acknowledged = acknowledged.into_future() => acknowledged.map_err(|error| failed(&error))?,
+                Ok(()) = disconnects.changed() => {
+                    return Err(failed(&"the connection was lost; it may have been done, or not"));
+                }
+            };
             messages.push(Sent::among_entries(acknowledged.sequence, count));
         }
         Ok(pack::appended(&messages, read))
@@ -309,7 +340,7 @@ impl Log for NatsLog {
             return Err(Error::Invalid(format!("position {after} is behind the end of the log, {tail}")));
         }
         let reads = (pack::whole_message(after) + 1..=last).map(|sequence| async move {
-            (sequence, timeout(self.timeout, place.stream.direct_get(sequence)).await)
+            (sequence, self.answer(async { place.stream.direct_get(sequence).await }).await)
         });
         let mut reads = stream::iter(reads).buffered(READS);
         let mut records: Vec<Record> = Vec::new();
@@ -324,9 +355,7 @@ impl Log for NatsLog {
                 Ok(Err(error)) => {
                     return Err(Error::Retry(format!("cannot read message {sequence}: {error}")));
                 }
-                Err(_) => {
-                    return Err(Error::Retry(format!("cannot read message {sequence}: no answer in time")));
-                }
+                Err(why) => return Err(Error::Retry(format!("cannot read message {sequence}: {why}"))),
             };
             let found = unpack(message.subject.ends_with(".many"), &message.payload)?;
             for (position, entry) in pack::positions(sequence, found.len() as u32).zip(found) {
@@ -360,8 +389,8 @@ impl Log for NatsLog {
         if upto < first {
             return Ok(());
         }
-        let trimming = timeout(self.timeout, async { place.stream.purge().sequence(upto + 1).await }).await;
-        let trimmed = trimming.map_err(|_| Error::Retry("cannot trim: no answer in time".into()))?;
+        let trimming = self.answer(async { place.stream.purge().sequence(upto + 1).await }).await;
+        let trimmed = trimming.map_err(|why| Error::Retry(format!("cannot trim: {why}")))?;
         trimmed.map(drop).map_err(|error| Error::Retry(format!("cannot trim: {error}")))
     }
 }
