@@ -362,7 +362,9 @@ impl Shared {
     /// The filter that another node found by a name, as it is here.
     fn found(&self, name: &str, found: Option<(u64, Position)>) -> Result<Option<Arc<Handle>>> {
         let Some((id, confirmed)) = found else { return Ok(None) };
-        let handle = self.directory.numbered(id).filter(|_| self.directory.exists(id));
+        // One that has another name here was renamed by an entry that this node has not read.
+        let is_known = |handle: &Arc<Handle>| self.directory.exists(id) && handle.definition().name == name;
+        let handle = self.directory.numbered(id).filter(is_known);
         let handle = handle.ok_or_else(|| {
             Error::Retry(format!("this node has not read of the filter {name} yet; ask another node"))
         })?;
