@@ -426,7 +426,6 @@ mod tests {
         });
     }
 
-    /// Each thread does its part until the other one is done.
     #[test]
     fn filters_that_are_dropped_while_all_are_made_whole_stay_dropped() {
         const ROUNDS: u32 = 2_000;
