@@ -20,7 +20,9 @@ use tokio::time::{Instant, timeout};
 use umbel_core::random::{Random, SystemRandom};
 use umbel_core::registry::{Change, Expected, Lease, Listing, Registry, Versioned, check_name, check_value};
 use umbel_core::{Error, Result};
-use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult, Stat};
+use zookeeper_client::{
+    Acls, Client, CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult, SessionState, Stat,
+};
 
 use crate::access::{Access, Convention, Tls};
 use crate::{About, Durability, Opened, Url};
@@ -266,10 +268,11 @@ impl ZookeeperRegistry {
         self.within("cannot connect to ZooKeeper", connector.connect(&self.cluster)).await
     }
 
-    /// The session; a new one if it has ended.
+    /// The session; a new one if it has ended, or is without a server: it would come to one later, after longer and longer pauses.
     async fn client(&self) -> Result<Client> {
         let mut session = self.session.lock().await;
-        if let Some(client) = session.as_ref().filter(|client| !client.state().is_terminated()) {
+        if let Some(client) = session.as_ref().filter(|client| client.state() == SessionState::SyncConnected)
+        {
             return Ok(client.clone());
         }
         Ok(session.insert(self.connect().await?).clone())

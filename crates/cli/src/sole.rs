@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use umbel_core::clock::{Clock, SystemClock};
 use umbel_core::engine::Claim;
 use umbel_core::random::{Random, SystemRandom};
-use umbel_core::registry::{Expected, Lease, Registry, lock};
+use umbel_core::registry::{Change, Expected, Lease, Registry};
 use umbel_core::{Error, Result};
 
 const NAME: &str = "serving"; // persisted, as the next
@@ -37,6 +37,14 @@ pub(crate) struct Sole {
     holding: JoinHandle<()>,
     /// Why the place is lost, when it is.
     lost: oneshot::Receiver<String>,
+}
+
+/// The place in the registry, and the lease that it is under.
+struct Place {
+    registry: Arc<dyn Registry>,
+    owner: Bytes,
+    /// None if it may have ended, or the place is not known to be under it.
+    lease: Option<Lease>,
 }
 
 /// Until when nobody else can have the place.
@@ -66,14 +74,13 @@ impl Sole {
     pub(crate) async fn take(registry: &Arc<dyn Registry>) -> Result<Self> {
         let owner = format!("process {} {:016x}", std::process::id(), SystemRandom::default().next());
         let owner = Bytes::from(owner);
+        let mut place = Place { registry: Arc::clone(registry), owner: owner.clone(), lease: None };
         let end = Instant::now() + PATIENCE;
         let tenure = Arc::new(Tenure::default());
         let mut asked = tenure.clock.now();
-        let mut lease = registry.grant(LEASE).await?;
         let mut is_told = false;
-        while lock::acquire(&**registry, NAME, owner.clone(), lease).await?.is_none() {
+        while !place.take().await? {
             if Instant::now() > end {
-                registry.revoke(lease).await?;
                 return Err(Error::Invalid(
                     "another server serves this deployment: it keeps its lease of `serving` in the registry alive".into(),
                 ));
@@ -85,16 +92,13 @@ impl Sole {
             }
             sleep(LOOK_AGAIN).await;
             asked = tenure.clock.now();
-            if !registry.keep_alive(lease).await? {
-                lease = registry.grant(LEASE).await?;
-            }
         }
         registry.put(LAST, owner.clone(), Expected::Anything, None).await?;
         tenure.kept_since(asked);
         let (tell, lost) = oneshot::channel();
-        let (held, us, ours) = (Arc::clone(registry), owner.clone(), Arc::clone(&tenure));
+        let ours = Arc::clone(&tenure);
         let holding = tokio::spawn(async move {
-            let why = hold(&*held, &us, lease, &ours).await;
+            let why = hold(place, &ours).await;
             // Nobody listens where the server has ended.
             let _ = tell.send(why);
         });
@@ -132,23 +136,76 @@ impl Drop for Sole {
     }
 }
 
+impl Place {
+    /// Takes the place, or goes on having it, under a lease that was kept alive or granted by this call; false if another server has it.
+    async fn take(&mut self) -> Result<bool> {
+        let kept = match self.lease.take() {
+            Some(lease) if self.registry.keep_alive(lease).await? => Some(lease),
+            _ => None,
+        };
+        let unchanged = match self.registry.get(NAME).await? {
+            Some(held) if held.value == self.owner => Expected::Version(held.version),
+            Some(_) => return Ok(false),
+            None => Expected::Absent,
+        };
+        let is_under_lease = kept.is_some() && unchanged != Expected::Absent;
+        let lease = match kept {
+            Some(lease) => lease,
+            None => self.registry.grant(LEASE).await?,
+        };
+        if !is_under_lease {
+            // What stands there may be under the lease of before, and would go with it.
+            let put = self.registry.put(NAME, self.owner.clone(), unchanged, Some(lease)).await?;
+            let Change::Done(_) = put else {
+                return Err(Error::Retry("the place of the one server has just changed hands".into()));
+            };
+        }
+        self.lease = Some(lease);
+        Ok(true)
+    }
+
+    /// As `take`, for a server that had the place: false also if another one had it meanwhile and is gone again.
+    async fn keep(&mut self) -> Result<bool> {
+        if !self.take().await? {
+            return Ok(false);
+        }
+        // Whoever had it meanwhile made checkpoints that this one does not know.
+        match self.registry.get(LAST).await? {
+            Some(last) if last.value != self.owner => {
+                if let Some(lease) = self.lease.take() {
+                    self.registry.revoke(lease).await?;
+                }
+                Ok(false)
+            }
+            Some(_) => Ok(true),
+            None => {
+                self.registry.put(LAST, self.owner.clone(), Expected::Absent, None).await?;
+                Ok(true)
+            }
+        }
+    }
+}
+
 /// Keeps the lease alive; comes back when somebody else has the place.
-async fn hold(registry: &dyn Registry, owner: &Bytes, mut lease: Lease, tenure: &Tenure) -> String {
+async fn hold(mut place: Place, tenure: &Tenure) -> String {
     let mut is_told = false;
+    let mut pause = RENEW;
     loop {
-        sleep(RENEW).await;
+        sleep(pause).await;
         let asked = tenure.clock.now();
-        let standing = renew(registry, owner, &mut lease).await;
-        match &standing {
-            Ok(Standing::Kept) => tenure.kept_since(asked),
-            Ok(Standing::Lost) => {
+        let kept = place.keep().await;
+        match &kept {
+            Ok(true) => tenure.kept_since(asked),
+            Ok(false) => {
                 return "another server took this deployment while the registry was not reached".to_owned();
             }
-            Ok(Standing::Anew) | Err(_) => {}
+            Err(_) => {}
         }
+        // An answer that took longer than the lease says nothing about now.
+        pause = if kept.is_ok() && tenure.is_held() { RENEW } else { LOOK_AGAIN };
         match (tenure.is_held(), is_told) {
             (false, false) => {
-                let why = standing.err().map_or_else(String::new, |error| error.to_string());
+                let why = kept.err().map_or_else(String::new, |error| error.to_string());
                 tracing::warn!(
                     "another server may have this deployment: until the registry says that none has, no checkpoints are made. {why}"
                 );
@@ -158,35 +215,4 @@ async fn hold(registry: &dyn Registry, owner: &Bytes, mut lease: Lease, tenure: 
         }
         is_told = !is_told;
     }
-}
-
-/// How it stands with the place.
-enum Standing {
-    /// The lease has never ended.
-    Kept,
-    /// It had. The place was free and is ours, but what stands there may yet go with the old lease.
-    Anew,
-    /// Another server has it, or had it.
-    Lost,
-}
-
-async fn renew(registry: &dyn Registry, owner: &Bytes, lease: &mut Lease) -> Result<Standing> {
-    let is_kept = registry.keep_alive(*lease).await?;
-    if !is_kept {
-        *lease = registry.grant(LEASE).await?;
-    }
-    // If the lease ended meanwhile, whoever comes first has the place.
-    let Some(held) = lock::acquire(registry, NAME, owner.clone(), *lease).await? else {
-        return Ok(Standing::Lost);
-    };
-    // Whoever had it meanwhile made checkpoints that this one does not know, also if it is gone again.
-    match registry.get(LAST).await? {
-        Some(last) if last.value != *owner => {
-            lock::release(registry, &held).await?;
-            return Ok(Standing::Lost);
-        }
-        Some(_) => {}
-        None => _ = registry.put(LAST, owner.clone(), Expected::Absent, None).await?,
-    }
-    Ok(if is_kept { Standing::Kept } else { Standing::Anew })
 }
