@@ -116,6 +116,8 @@ pub(crate) fn api() -> Result<(), Failure> {
     // The same requests every time: what fails once fails again.
     line.args(["--seed", "1", "--generation-deterministic"]);
     line.args(["--max-examples", "50", "--continue-on-failure", "--no-color"]);
+    // A rollout in groups begins when all replicas may have been heard of, up to 15 s after the server started.
+    line.args(["--request-timeout", "30"]);
     // What does not end cannot be waited for; `tests/sync.rs` reads these.
     line.args(["--exclude-path-regex", "/(feed|notices|events)$"]);
     // Which options fit together is more than a schema can say: a valid request may still be refused.
