@@ -470,7 +470,7 @@ impl Shared {
     async fn submit(&self, entries: Vec<(u32, Entry)>) -> Result<Vec<Applied>> {
         match &self.cluster {
             None => self.submit_to_lanes(entries).await,
-            Some(cluster) => self.submit_to_nodes(&**cluster, entries).await,
+            Some(cluster) => Box::pin(self.submit_to_nodes(&**cluster, entries)).await,
         }
     }
 

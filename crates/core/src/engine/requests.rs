@@ -203,7 +203,8 @@ impl Engine {
         request: Request,
     ) -> Result<Written> {
         let written = match filter.definition().window {
-            Some(window) => self.shared.add_to_window(filter, window, keys, request).await,
+            // What is rarely done is boxed: the future of an add is moved often, and would have room for all of it.
+            Some(window) => Box::pin(self.shared.add_to_window(filter, window, keys, request)).await,
             None => self.shared.add(filter, keys, request).await,
         };
         match self.successor_after(filter, &written).await {
@@ -277,7 +278,7 @@ impl Engine {
     /// The filter that took the place of one to which something could not be written; none also if that cannot be found out, because the
     /// failure of the write says more then.
     async fn successor_after(&self, filter: &Arc<Handle>, written: &Result<Written>) -> Option<Arc<Handle>> {
-        if written.is_ok() { None } else { self.shared.successor(filter).await.unwrap_or_default() }
+        if written.is_ok() { None } else { Box::pin(self.shared.successor(filter)).await.unwrap_or_default() }
     }
 
     /// Asks for keys, with filters loaded that are on disk, and not before the token's positions are folded.
@@ -616,7 +617,7 @@ impl Shared {
             return Ok(());
         }
         filter.wanted.fetch_max(more, Ordering::Relaxed);
-        self.work.grown(self, filter, more).await
+        Box::pin(self.work.grown(self, filter, more)).await
     }
 
     /// Adds keys, with room for them.
@@ -640,8 +641,8 @@ impl Shared {
         filter.used.store(true, Ordering::Relaxed);
         self.confirm_name(filter).await?;
         // In a cluster, other nodes may do it all, and this one may wait for a log that it does not reach. Its lanes load what they need.
-        if self.cluster.is_none() {
-            self.load(filter).await?;
+        if self.cluster.is_none() && !filter.is_resident() {
+            Box::pin(self.load(filter)).await?;
         }
         self.work.keep_up(self).await;
         let slot = if filter.is_whole() { filter.slot(Fingerprint::default()) } else { SPREAD };

@@ -11,16 +11,17 @@ use umbel_core::{Position, Result};
 /// Nobody who asks for the bounds of a partition waits.
 const NONE: u32 = u32::MAX;
 
-/// Appends let others go first, and whoever asks for the bounds of a partition can be held up until it is let go.
+/// Appends let others go first, and whoever asks for the bounds of a partition, or reads it too, can be held up until it is let go.
 #[derive(Debug)]
 pub(crate) struct SlowLog {
     inner: std::sync::Arc<MemoryLog>,
     held: AtomicU32,
+    unread: AtomicU32,
 }
 
 impl SlowLog {
     pub(crate) fn new(inner: std::sync::Arc<MemoryLog>) -> Self {
-        Self { inner, held: AtomicU32::new(NONE) }
+        Self { inner, held: AtomicU32::new(NONE), unread: AtomicU32::new(NONE) }
     }
 
     /// Whoever asks for the bounds of this partition from here on is told what they are now, later.
@@ -28,8 +29,15 @@ impl SlowLog {
         self.held.store(partition, Ordering::SeqCst);
     }
 
+    /// Nothing of this partition is read from here on.
+    pub(crate) fn cut_off(&self, partition: u32) {
+        self.hold(partition);
+        self.unread.store(partition, Ordering::SeqCst);
+    }
+
     pub(crate) fn let_go(&self) {
         self.held.store(NONE, Ordering::SeqCst);
+        self.unread.store(NONE, Ordering::SeqCst);
     }
 }
 
@@ -57,6 +65,9 @@ impl Log for SlowLog {
     }
 
     async fn read(&self, partition: u32, after: Position, bytes_max: usize) -> Result<Vec<Record>> {
+        while self.unread.load(Ordering::SeqCst) == partition {
+            give_way().await;
+        }
         self.inner.read(partition, after, bytes_max).await
     }
 

@@ -1,6 +1,7 @@
 //! Names at several nodes: what one node has acknowledged, every node knows.
 
 use super::*;
+use crate::slow::SlowLog;
 
 /// Names that are made, dropped and given to others.
 const NAMES: usize = 4;
@@ -332,5 +333,64 @@ fn a_node_that_takes_the_catalog_from_checkpoints_forgets_names_that_were_droppe
         assert_eq!(all, [("first".to_owned(), second.id())]);
         assert_eq!(late.find("first").await.unwrap().map(|filter| filter.id()), Some(second.id()));
         assert!(late.find("second").await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_name_that_another_node_knows_is_not_taken_for_one_that_is_known_here() {
+    run(async {
+        let world = World::new(87).await;
+        let log = Arc::new(SlowLog::new(Arc::clone(&world.log)));
+        world.start_on(2, Arc::clone(&log) as _).await.unwrap();
+        world.everybody_learns();
+        let made = world.engine(0).create(NewFilter::new("old", Spec::bloom(100, 0.01))).await.unwrap();
+        let late = world.engine(2);
+        assert!(late.find("old").await.unwrap().is_some());
+        // It is cut off from the registry and the log, not from other nodes.
+        log.cut_off(late.catalog());
+        lock(&world.town.seats)[2].has_lease = false;
+        world.those_with_leases_learn();
+        world.engine(0).rename(&made, "new", false).await.unwrap();
+        let found = late.find("new").await;
+        assert!(matches!(found, Err(Error::Retry(_))), "{found:?}");
+        assert!(late.find("old").await.unwrap().is_none());
+        log.let_go();
+        assert_eq!(late.find("new").await.unwrap().map(|filter| filter.id()), Some(made.id()));
+    });
+}
+
+#[test]
+fn who_sees_how_far_a_partition_is_read_sees_its_filters() {
+    run(async {
+        let world = World::new(88).await;
+        let late = world.engine(2);
+        // It sleeps, so that it takes all that was made meanwhile from checkpoints.
+        lock(&world.town.seats)[2].has_lease = false;
+        world.those_with_leases_learn();
+        for partition in 0..PARTITIONS {
+            world.engine(0).host(partition).await.unwrap();
+            world.town.move_to(partition, 0);
+        }
+        world.those_with_leases_learn();
+        let first = world.engine(0);
+        for number in 0..2000 {
+            first.create(NewFilter::new(&format!("filter {number}"), Spec::bloom(10, 0.1))).await.unwrap();
+        }
+        for _ in 0..2 {
+            first.checkpoint().await.unwrap();
+        }
+        let made = first.token().position(late.catalog());
+        assert!(late.token().position(late.catalog()) < made);
+        std::thread::scope(|threads| {
+            let watching = threads.spawn(|| {
+                while late.token().position(late.catalog()) < made {
+                    std::hint::spin_loop();
+                }
+                (0..2000).filter(|number| late.filter(&format!("filter {number}")).is_none()).count()
+            });
+            let hosted = run(late.host(late.catalog()));
+            hosted.unwrap();
+            assert_eq!(watching.join().unwrap(), 0);
+        });
     });
 }
