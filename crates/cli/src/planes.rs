@@ -82,7 +82,14 @@ impl Planes {
             None => {
                 let (durability, partitions) = (config.durability, config.partitions);
                 let settings = log::Settings { durability, partitions, ..log::Settings::new("") };
-                Arc::new(engine::log_in_folder(&disk, &config.data, &settings)?)
+                let log = engine::log_in_folder(&disk, &config.data, &settings)?;
+                if log.waits_for_space() {
+                    let folder = config.data.display();
+                    tracing::warn!(
+                        "no space is left in {folder}: lookups are answered, and changes are refused until there is some"
+                    );
+                }
+                Arc::new(log)
             }
         };
         if !config.cluster.is_empty() && log.is_exclusive() {

@@ -33,6 +33,8 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn lock(&self, path: &Path) -> io::Result<Lock>;
     /// Makes creations, new names and removals in a folder durable.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+    /// Bytes that may still be written to the volume of a folder.
+    fn free_bytes(&self, folder: &Path) -> io::Result<u64>;
 }
 
 /// A lock on a file, which ends when it is dropped, or with the process.

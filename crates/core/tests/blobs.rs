@@ -543,6 +543,9 @@ impl Disk for Recorder {
         self.record("sync", folder);
         self.disk.sync_folder(folder)
     }
+    fn free_bytes(&self, folder: &Path) -> std::io::Result<u64> {
+        self.disk.free_bytes(folder)
+    }
 }
 
 /// New folders are durable in those above them before an object is named in them, and only the first put pays for it.

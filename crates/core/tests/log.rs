@@ -42,6 +42,10 @@ fn append(log: &FileLog, number: u64, bytes: usize) -> Result<Position, Error> {
     Ok(block_on(log.append(0, vec![entry(number, bytes)]))?.positions[0])
 }
 
+fn append_to(log: &FileLog, partition: u32) {
+    block_on(log.append(partition, vec![entry(0, 8)])).unwrap();
+}
+
 fn numbers(log: &FileLog) -> Vec<u64> {
     let oldest = block_on(log.bounds(0)).unwrap().oldest;
     block_on(suite::read_all(log, 0, oldest)).iter().map(|(_, entry)| number(entry)).collect()
@@ -289,6 +293,66 @@ fn every_operation_of_the_disk_may_fail() {
         println!("{fault:?}: {nth} places, {failures} runs failed, nothing acknowledged was lost");
         assert!(failures > 50);
     }
+}
+
+/// A process that was killed on a full disk starts again: what is there is read, and taken is what comes when there is space.
+#[test]
+fn a_log_on_a_full_disk_can_be_read() {
+    for torn in [false, true] {
+        let disk = MemoryDisk::default();
+        let log = open(&disk, HOUR).unwrap();
+        (0..30).for_each(|number| _ = append(&log, number, 100_000).unwrap());
+        log.sync().unwrap();
+        drop(log);
+        if torn {
+            // What a crash left of an entry.
+            let newest = segments(&disk).pop().unwrap();
+            disk.tamper(&newest, |bytes| {
+                let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 100;
+                bytes[end..end + 100].fill(0xa5);
+            });
+        }
+        disk.limit_to(Some(0));
+        for number in 30..33 {
+            let log = open(&disk, HOUR).unwrap();
+            assert!(log.waits_for_space());
+            assert_eq!(numbers(&log), Vec::from_iter(0..30));
+            let refused = append(&log, number, 100);
+            assert!(
+                matches!(&refused, Err(Error::Retry(why)) if why.contains("cannot begin a segment")),
+                "{refused:?}"
+            );
+            if number == 31 {
+                log.close().unwrap();
+            }
+        }
+        let log = open(&disk, HOUR).unwrap();
+        disk.limit_to(None);
+        append(&log, 30, 100).unwrap();
+        append_to(&log, 1);
+        assert!(!log.waits_for_space());
+        log.sync().unwrap();
+        drop(log);
+        for disk in [disk.after_power_cut(1), disk] {
+            assert_eq!(numbers(&open(&disk, HOUR).unwrap()), Vec::from_iter(0..31));
+        }
+    }
+    let disk = MemoryDisk::default();
+    disk.limit_to(Some(0));
+    assert!(matches!(open(&disk, HOUR), Err(Error::Retry(_))), "a new log has nothing that could be read");
+}
+
+/// Segments of a small volume leave room for others and for checkpoints.
+#[test]
+fn segments_fit_a_small_volume() {
+    let disk = MemoryDisk::default();
+    disk.limit_to(Some(64 << 20));
+    let settings = Settings { segment_bytes: 64 << 20, ..settings(HOUR) };
+    let log = FileLog::open(&(Arc::new(disk.clone()) as Arc<dyn Disk>), &settings).unwrap();
+    let largest = disk.files().into_iter().map(|(_, bytes)| bytes).max().unwrap();
+    assert_eq!(largest, 8 << 20);
+    (0..200).for_each(|number| _ = append(&log, number, 100_000).unwrap());
+    assert_eq!(numbers(&log), Vec::from_iter(0..200));
 }
 
 #[test]

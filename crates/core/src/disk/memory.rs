@@ -28,6 +28,8 @@ struct State {
     durable: Files,
     operations: u64,
     fault: Option<(u64, Fault)>,
+    /// Bytes that all files may have together.
+    limit: Option<u64>,
 }
 
 type Files = BTreeMap<PathBuf, Arc<Mutex<Content>>>;
@@ -59,9 +61,20 @@ impl State {
             _ => Ok(()),
         }
     }
+
+    /// Bytes that files may still grow by.
+    fn free_bytes(&self) -> u64 {
+        let used: u64 = self.files.values().map(|file| lock(file).now.len() as u64).sum();
+        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(used))
+    }
 }
 
 impl MemoryDisk {
+    /// Lets all files have so many bytes together, or as many as they like. Those that have more keep them.
+    pub fn limit_to(&self, bytes: Option<u64>) {
+        lock(&self.0).limit = bytes;
+    }
+
     /// Operations so far that changed something.
     pub fn operations(&self) -> u64 {
         lock(&self.0).operations
@@ -238,6 +251,10 @@ impl Disk for MemoryDisk {
         durable.extend(now.map(|(path, content)| (path.clone(), Arc::clone(content))));
         Ok(())
     }
+
+    fn free_bytes(&self, _: &Path) -> io::Result<u64> {
+        Ok(lock(&self.0).free_bytes())
+    }
 }
 
 #[derive(Debug)]
@@ -249,6 +266,14 @@ struct MemoryFile {
 impl MemoryFile {
     fn count(&self) -> io::Result<()> {
         lock(&self.disk.0).count()
+    }
+
+    /// Counts an operation after which the file is to have so many bytes.
+    fn count_growth(&self, length: usize) -> io::Result<()> {
+        let mut state = lock(&self.disk.0);
+        state.count()?;
+        let more = length.saturating_sub(lock(&self.content).now.len()) as u64;
+        if more > state.free_bytes() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }
 
@@ -262,7 +287,7 @@ impl DiskFile for MemoryFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let outcome = self.count();
+        let outcome = self.count_growth(offset as usize + bytes.len());
         // A write that fails has often done a part of its work.
         let done = if outcome.is_ok() { bytes.len() } else { bytes.len() / 2 };
         let mut content = lock(&self.content);
@@ -280,13 +305,13 @@ impl DiskFile for MemoryFile {
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {
-        self.count()?;
+        self.count_growth(length as usize)?;
         lock(&self.content).resize(length as usize);
         Ok(())
     }
 
     fn allocate(&self, length: u64) -> io::Result<()> {
-        self.count()?;
+        self.count_growth(length as usize)?;
         let mut content = lock(&self.content);
         let length = content.now.len().max(length as usize);
         content.resize(length);

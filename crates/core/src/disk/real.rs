@@ -65,6 +65,11 @@ impl Disk for RealDisk {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         File::open(folder)?.sync_all()
     }
+
+    fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
+        let volume = rustix::fs::statvfs(folder)?;
+        Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
+    }
 }
 
 impl DiskFile for File {

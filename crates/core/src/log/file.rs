@@ -140,6 +140,11 @@ impl FileLog {
         Ok(Self { shared, syncer: Some(syncer), _lock: lock })
     }
 
+    /// Whether it was opened on a full disk and can only be read until there is space: appends are refused, each tries again.
+    pub fn waits_for_space(&self) -> bool {
+        self.shared.partitions.iter().any(Partition::waits_for_space)
+    }
+
     /// Makes everything that was appended so far durable, whatever the class.
     pub fn sync(&self) -> Result<()> {
         self.shared.partitions.iter().try_for_each(Partition::sync)

@@ -13,6 +13,7 @@ use super::frame::{self, ALIGNMENT, Kind, frame_bytes};
 use super::recover::{Recovered, recover};
 use super::segment::{HEADER_BYTES, Segment, Step};
 use crate::disk::Disk;
+use crate::limits::SEGMENT_BYTES_MIN;
 use crate::log::{Bounds, Record};
 use crate::random::Random;
 use crate::{Error, Position, Result};
@@ -23,6 +24,8 @@ use crate::{Error, Position, Result};
 const EPOCH: u64 = 1 << 40;
 /// How many of them are passed over at most.
 const EPOCHS_MAX: u64 = 32;
+/// A segment takes at most this part of the space that is free, so that a small volume has room for several of them and for checkpoints.
+const FREE_PART: u64 = 8;
 /// Room that is kept in a segment for its last frame.
 const END_BYTES: u64 = frame::HEADER_BYTES as u64;
 /// A segment that is prepared ahead of its time.
@@ -44,6 +47,9 @@ pub(super) struct Partition {
 
 #[derive(Debug)]
 struct Writer {
+    /// Where the first segment of this process begins, until it is there: on a full disk that is when there is space again. Until then the
+    /// log is read, and takes nothing.
+    begins: Option<u64>,
     /// In order; the last one is written to.
     segments: VecDeque<Segment>,
     /// Where the next frame goes.
@@ -85,7 +91,9 @@ impl Partition {
         let segments = Segment::open_all(&*disk, &folder, number)?;
         let Recovered { segments, tail, chain, last_entry } = recover(&*disk, segments)?;
         let start = if segments.is_empty() { 0 } else { place_after(tail, random.next())? };
+        let is_new = segments.is_empty();
         let writer = Writer {
+            begins: Some(start),
             segments: segments.into(),
             tail,
             chain,
@@ -106,19 +114,33 @@ impl Partition {
             syncing: Mutex::new(()),
             progress: watch::Sender::new(Progress { synced: 0, closed: None }),
         };
-        partition.begin(start)?;
+        match partition.begin() {
+            // There is no space. What is there can be read.
+            Err(_) if !is_new && partition.lock().closed.is_none() => {}
+            begun => begun?,
+        }
         Ok(partition)
     }
 
+    /// Whether it waits for space on the disk before it takes anything.
+    pub(super) fn waits_for_space(&self) -> bool {
+        self.lock().begins.is_some()
+    }
+
     /// Readies the writer. The mark is on the disk before anything is taken: from here on the log does not look closed.
-    fn begin(&self, start: u64) -> Result<()> {
+    fn begin(&self) -> Result<()> {
         {
             let mut writer = self.lock();
-            self.rotate(&mut writer, start)?;
+            let Some(start) = writer.begins else { return Ok(()) };
+            if writer.segments.back().is_none_or(|newest| newest.start != start) {
+                self.rotate(&mut writer, start)?;
+            }
             self.write_bare(&mut writer, Kind::Mark)?;
             writer.last_entry = writer.last_entry.max(writer.segments.front().map_or(0, |first| first.start));
         }
-        self.sync()
+        self.sync()?;
+        self.lock().begins = None;
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer> {
@@ -128,6 +150,11 @@ impl Partition {
     /// Appends entries; says where they stand, and whether the segment is so full that the next one should be prepared.
     pub(super) fn append(&self, entries: &[Bytes]) -> Result<(Vec<Position>, bool)> {
         let mut writer = self.lock();
+        if writer.begins.is_some() {
+            drop(writer);
+            self.begin()?;
+            writer = self.lock();
+        }
         let mut positions = Vec::with_capacity(entries.len());
         let mut rest = entries;
         while !rest.is_empty() {
@@ -148,7 +175,8 @@ impl Partition {
     }
 
     fn wants_spare(&self, writer: &Writer) -> bool {
-        !writer.spare_ready && writer.closed.is_none() && writer.room() < self.segment_bytes / 4 * 3
+        let bytes = writer.segments.back().map_or(self.segment_bytes, |newest| newest.reserved);
+        !writer.spare_ready && writer.closed.is_none() && writer.room() < bytes / 4 * 3
     }
 
     /// How many of these entries the segment takes, which is one or more: if it is full, the next one is begun.
@@ -333,8 +361,10 @@ impl Partition {
 
     pub(super) fn close(&self) -> Result<()> {
         self.sync()?;
-        self.write_bare(&mut self.lock(), Kind::Close)?;
-        self.sync()?;
+        if self.lock().begins.is_none() {
+            self.write_bare(&mut self.lock(), Kind::Close)?;
+            self.sync()?;
+        }
         self.lock().closed = Some(gone());
         Ok(())
     }
@@ -349,7 +379,9 @@ impl Partition {
     }
 
     fn prepare(&self, name: &'static str) -> io::Result<&'static str> {
-        Segment::prepare(&*self.disk, &self.folder.join(name), self.number, self.segment_bytes)?;
+        let part = (self.disk.free_bytes(&self.folder)? / FREE_PART).next_multiple_of(SEGMENT_BYTES_MIN);
+        let bytes = self.segment_bytes.min(part.max(SEGMENT_BYTES_MIN));
+        Segment::prepare(&*self.disk, &self.folder.join(name), self.number, bytes)?;
         Ok(name)
     }
 

@@ -186,14 +186,24 @@ fn is_blank(bytes: &[u8]) -> bool {
     bytes.chunks(4096).all(|chunk| chunk.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
-/// Makes the space behind `end` blank again, so that a later look finds there only what was written later.
+/// Makes the space behind `end` blank again, so that a later look finds there only what was written later. It stays reserved: on a full
+/// disk, what was given back might not be had again.
 fn blank_rest(segment: &Segment, end: u64, torn: bool) -> Result<()> {
     if !torn {
         return Ok(());
     }
     let blank = || {
-        segment.file.set_length(segment.place_of(end))?;
-        segment.file.allocate(segment.reserved)?;
+        let length = segment.file.length()?;
+        let mut piece = Vec::new();
+        for place in (segment.place_of(end)..length).step_by(PIECE_BYTES) {
+            piece.resize(PIECE_BYTES.min((length - place) as usize), 0);
+            let read = segment.file.read_at(&mut piece, place)?;
+            piece.truncate(read);
+            if !is_blank(&piece) {
+                piece.fill(0);
+                segment.file.write_at(&piece, place)?;
+            }
+        }
         segment.file.sync()
     };
     blank().map_err(|error: std::io::Error| match error.kind() {
