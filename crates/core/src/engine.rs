@@ -366,7 +366,10 @@ impl Shared {
     /// From checkpoints to a state that takes requests.
     async fn begin(&self) -> Result<()> {
         self.load_all().await?;
+        let begun = self.clock.now();
         self.replay().await?;
+        let replayed_for = self.clock.now().saturating_sub(begun);
+        self.work.has_replayed_long.store(replayed_for > self.settings.replay_max, Ordering::Relaxed);
         self.directory.settle_names();
         self.reconcile().await?;
         self.drop_half_imported().await?;

@@ -249,6 +249,7 @@ settings! {
     sharded_above: u64 = "32MiB", Bytes(64 * KIB, TIB), fixed(""), "bytes", "Filters with larger arrays have a shard in every slot";
     grow_at_percent: u32 = "80", Number(1, 100), fixed(""), "percent", "How full a filter is when it begins to grow";
     checkpoint_every: Duration = "60s", Period(Duration::from_secs(1), DAY), fixed(""), "seconds", "Longest time between a change and a checkpoint that has it";
+    replay_max: Duration = "1s", Period(Duration::ZERO, DAY), fixed(""), "seconds", "If a start reads its log for longer, everything gets a checkpoint at once, so that the next start is shorter";
     versions_kept: u32 = "8", Number(1, 10_000), live(""), "versions", "Versions of a filter that are kept, besides the pinned one and the one that was pinned before it";
     versions_kept_for: Duration = "60s", Period(Duration::ZERO, DAY), live(""), "seconds", "Newer versions are kept as well, so that whoever fetches one gets to its end";
     replica_gone_after: Duration = "15s", Period(Duration::from_secs(1), DAY), live(""), "seconds", "A replica that is not heard of for so long is gone; replicas say every five seconds how they are";
@@ -489,6 +490,7 @@ impl Config {
             memory_bytes: self.memory,
             grow_at_percent: self.grow_at_percent,
             checkpoint_every: self.checkpoint_every,
+            replay_max: self.replay_max,
             secret,
             ..umbel_core::engine::Settings::default()
         })

@@ -22,6 +22,8 @@ pub struct Settings {
     pub checkpoint_bytes: u64,
     /// The longest time between a change and a checkpoint that has it.
     pub checkpoint_every: Duration,
+    /// If a start read its log for longer, everything gets a checkpoint at once, so that the next start is shorter.
+    pub replay_max: Duration,
     /// Archive runs of a slot beyond which they are merged.
     pub runs_max: usize,
     /// The deployment's secret, for filters of the `keyed` family.
@@ -40,6 +42,7 @@ impl Default for Settings {
             grow_for: Duration::from_secs(60),
             checkpoint_bytes: 32 << 20,
             checkpoint_every: Duration::from_secs(60),
+            replay_max: Duration::from_secs(1),
             runs_max: 8,
             secret: None,
             limits: Limits::default(),

@@ -35,6 +35,8 @@ pub(super) struct Work {
     followers: Bell,
     /// Rounds of reading what others appended.
     follows: AtomicU64,
+    /// The start read the log for so long that everything is to get a checkpoint.
+    pub(super) has_replayed_long: AtomicBool,
     /// Something could not be written into all slots.
     unfinished: AtomicBool,
     /// Of each lane: when its slots last got checkpoints.
@@ -130,6 +132,7 @@ impl Work {
             checkpoints: Bell::default(),
             followers: Bell::default(),
             follows: AtomicU64::new(0),
+            has_replayed_long: AtomicBool::new(false),
             unfinished: AtomicBool::new(false),
             checkpointed: (0..lanes).map(|_| AtomicU64::new(now)).collect(),
             counted: Mutex::default(),
@@ -367,6 +370,8 @@ impl Shared {
 
     /// Makes checkpoints where they are due, or everywhere.
     async fn checkpoint_due(&self, all: bool) -> Result<Done> {
+        let has_replayed_long = self.work.has_replayed_long.swap(false, Ordering::Relaxed);
+        let all = all || has_replayed_long;
         let (mut done, mut failure) = (Done::default(), None);
         for partition in 0..self.lanes.len() as u32 {
             if self.is_first(partition)
@@ -375,6 +380,9 @@ impl Shared {
             {
                 failure.get_or_insert(error);
             }
+        }
+        if failure.is_some() {
+            self.work.has_replayed_long.fetch_or(has_replayed_long, Ordering::Relaxed);
         }
         failure.map_or(Ok(done), Err)
     }
