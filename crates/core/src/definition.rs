@@ -158,11 +158,15 @@ impl Definition {
         self.mirrors.is_some_and(|mirror| !mirror.is_filled)
     }
 
+    /// Whether it is being imported.
+    pub(crate) fn is_import(&self) -> bool {
+        self.name.strip_prefix(INTERNAL).is_some_and(|name| name.starts_with(IMPORT))
+    }
+
     /// Whether it has arrays of its own as soon as it is made. The keys of a window are in its buckets, and what is being imported
     /// brings its arrays.
     pub(crate) fn has_arrays(&self) -> bool {
-        let imported = self.name.strip_prefix(INTERNAL).is_some_and(|name| name.starts_with(IMPORT));
-        self.window.is_none() && !imported
+        self.window.is_none() && !self.is_import()
     }
 
     /// The same with another one's description: what can change without another size. What it follows stays, and once it is filled it is.

@@ -42,6 +42,19 @@ impl Error {
         }
     }
 
+    /// The same with another message.
+    pub(crate) fn reworded(self, reword: impl FnOnce(&str) -> String) -> Self {
+        match self {
+            Self::Retry(why) => Self::Retry(reword(&why)),
+            Self::Invalid(why) => Self::Invalid(reword(&why)),
+            Self::Moved(why) => Self::Moved(reword(&why)),
+            Self::Gone(why) => Self::Gone(reword(&why)),
+            Self::Corrupt(why) => Self::Corrupt(reword(&why)),
+            Self::Closed(why) => Self::Closed(reword(&why)),
+            Self::Trimmed { oldest } => Self::Trimmed { oldest },
+        }
+    }
+
     /// An error of the system while `doing` something. It may pass, unless it is one of those that a closed log
     /// gives.
     pub(crate) fn io(doing: impl Into<String>, error: &io::Error) -> Self {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::handle::Handle;
 use super::requests::{gone, refused};
+use super::window::window_of;
 use super::{Engine, Shared};
 use crate::definition::{Definition, Growth};
 use crate::entry::{Entry, Operation, Request};
@@ -113,6 +114,19 @@ impl Shared {
     pub(super) fn existing(&self, filter: &Arc<Handle>) -> Result<Definition> {
         let exists = self.directory.exists(filter.id()) && !self.is_over(filter);
         if exists { Ok((*filter.definition()).clone()) } else { Err(gone(filter)) }
+    }
+
+    /// An error of a filter that no user made, in the name of the one that it belongs to: a bucket to its window, and one that is being
+    /// filled to the one whose place it is to take.
+    pub(super) fn in_names_of_users(&self, filter: &Handle, error: Error) -> Error {
+        let definition = filter.definition();
+        if !definition.is_internal() {
+            return error;
+        }
+        let of = definition.mirrors.map(|mirror| mirror.of).or_else(|| window_of(&definition));
+        let owner = of.and_then(|of| self.directory.numbered(of)).map(|owner| owner.definition());
+        let name = owner.as_ref().map_or("that is being imported", |owner| &owner.name);
+        error.reworded(|why| why.replace(&definition.name, name))
     }
 
     /// Changes the description that a filter has where the log puts the change; false if the change is not wanted for it. The caller

@@ -23,10 +23,13 @@ const LAST_FINGERPRINTS: usize = 4096;
 const REMOVALS_MIN: u64 = 1000;
 
 impl Shared {
-    /// Whether a filter is so full that it is time for the next size.
+    /// Whether a filter is so full that it is time for the next size. One that does not keep its keys waits for a new key: its next
+    /// layer is there at once, and until then a filter that was imported full stays what it was, and can be exported again.
     pub(super) fn is_due(&self, handle: &Handle) -> bool {
         let definition = handle.definition();
-        self.grows(&definition) && handle.items_everywhere() >= self.due_at(&definition)
+        self.grows(&definition)
+            && (definition.retain || handle.has_new_keys())
+            && handle.items_everywhere() >= self.due_at(&definition)
     }
 
     /// How many items a filter has when it is time for the next size.
@@ -48,11 +51,12 @@ impl Shared {
         definition.retain && fits && removals > definition.spec.capacity.max(REMOVALS_MIN)
     }
 
-    /// Whether growth is our business: a chain of sub-filters does it by itself, and so do the buckets of a window.
+    /// Whether the engine makes a filter grow: a chain of sub-filters does it by itself, so do the buckets of a window, and a filter
+    /// that is being imported has to stay what it was where it comes from.
     pub(super) fn grows(&self, definition: &Definition) -> bool {
         let by_itself =
             definition.window.is_some() || matches!(definition.spec.layout, Layout::RedisBloom { .. });
-        definition.growth != Growth::Fixed && !by_itself
+        definition.growth != Growth::Fixed && !by_itself && !definition.is_import()
     }
 
     /// Defines the next size if the filter is due, with room for `more` elements besides those in it, and builds it.

@@ -66,6 +66,8 @@ pub struct Handle {
     pub(super) growing: tokio::sync::Mutex<()>,
     /// Elements that the arrays which answer are made for.
     room: AtomicU64,
+    /// Whether new keys came to it since the process was started.
+    has_new_keys: AtomicBool,
     /// Elements that somebody wants to add at once.
     pub(super) wanted: AtomicU64,
     /// Keys that were removed since the arrays were built.
@@ -150,6 +152,7 @@ impl Handle {
             used: AtomicBool::new(true),
             growing: tokio::sync::Mutex::default(),
             room: AtomicU64::new(0),
+            has_new_keys: AtomicBool::new(false),
             wanted: AtomicU64::new(0),
             removals: AtomicU64::new(0),
         }
@@ -367,6 +370,14 @@ impl Handle {
 
     pub(super) fn added(&self, keys: u64) {
         self.items.fetch_add(keys, Ordering::Relaxed);
+        if keys > 0 && !self.has_new_keys() {
+            self.has_new_keys.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether new keys came to it since the process was started.
+    pub(super) fn has_new_keys(&self) -> bool {
+        self.has_new_keys.load(Ordering::Relaxed)
     }
 
     /// Counts anew from the shards.

@@ -86,7 +86,10 @@ impl Engine {
             None => match shared.make(definition).await {
                 Ok(made) => (made, false),
                 // Somebody may have been faster.
-                Err(error) => (self.rebuild_of(filter).await?.ok_or(error)?, true),
+                Err(error) => {
+                    let error = error.reworded(|why| why.replace(&rebuild_name(filter.id()), &now.name));
+                    (self.rebuild_of(filter).await?.ok_or(error)?, true)
+                }
             },
         };
         let begun = rebuild.definition();
@@ -132,7 +135,8 @@ impl Engine {
         if !definition.is_filling() || !self.shared.directory.exists(rebuild.id()) {
             return Err(Error::Invalid("the rebuild is finished or given up: it takes no more keys".into()));
         }
-        self.shared.add(rebuild, keys, request).await
+        let added = self.shared.add(rebuild, keys, request).await;
+        added.map_err(|error| self.shared.in_names_of_users(rebuild, error))
     }
 
     /// Why a filter that is being filled cannot take the other's place any more, as far as it is known on this node.
@@ -160,8 +164,11 @@ impl Engine {
                 filter.definition().name
             )));
         }
-        self.shared.make_room(&rebuild, 0).await?;
-        self.shared.take_place(filter, &rebuild).await?;
+        let taken = match self.shared.make_room(&rebuild, 0).await {
+            Ok(()) => self.shared.take_place(filter, &rebuild).await,
+            Err(error) => Err(error),
+        };
+        taken.map_err(|error| self.shared.in_names_of_users(&rebuild, error))?;
         Ok(rebuild)
     }
 

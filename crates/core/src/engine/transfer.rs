@@ -105,8 +105,10 @@ impl Shared {
             )));
         }
         let share = if contents.len() == 1 { bytes } else { self.share_of(bytes, self.settings.slots) };
+        let hidden = format!("{INTERNAL}{IMPORT}{:016x}", self.random.next());
+        let named = |error: Error| error.reworded(|why| why.replace(&hidden, &name));
         let internal = NewFilter {
-            name: format!("{INTERNAL}{IMPORT}{:016x}", self.random.next()),
+            name: hidden.clone(),
             retain: false,
             expires: Some(now.saturating_add(IMPORT_MILLIS_MAX)),
             ..new
@@ -115,7 +117,7 @@ impl Shared {
         // Nobody else is told that there is room before the arrays of this one have taken theirs.
         let naming = self.naming.lock().await;
         self.reserve(share, &name).await?;
-        let filter = self.make_alone(definition).await?;
+        let filter = self.make_alone(definition).await.map_err(named)?;
         let adopted = self.adopt_shapes(&filter, &contents).await;
         drop(naming);
         let installed = async {
@@ -125,7 +127,7 @@ impl Shared {
             self.sync_all().await?;
             let _naming = self.naming.lock().await;
             let now = filter.definition();
-            let next = Definition { name, expires, ..(*now).clone() };
+            let next = Definition { name: name.clone(), expires, ..(*now).clone() };
             self.rename(&filter, &now, &next, replace).await?;
             // A shard that is cleared gets empty arrays, unless it thinks that they are still to come.
             let next = filter.definition();
@@ -136,12 +138,12 @@ impl Shared {
             // It has the name already, and the one that had it may have none: it stays, and what is left to do is done later.
             Err(error) if !filter.definition().is_internal() => {
                 self.work.is_unfinished();
-                Err(error)
+                Err(named(error))
             }
             Err(error) => {
                 // Nobody can see it; what cannot be dropped now is dropped at the next start.
                 let _ = self.drop_filter(&filter).await;
-                Err(error)
+                Err(named(error))
             }
         }
     }

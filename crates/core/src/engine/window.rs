@@ -58,7 +58,7 @@ fn bucket_name(window: u64, number: u64) -> String {
 }
 
 /// The window that a filter is a bucket of.
-fn window_of(definition: &Definition) -> Option<u64> {
+pub(super) fn window_of(definition: &Definition) -> Option<u64> {
     let rest = definition.name.strip_prefix(INTERNAL)?.strip_prefix(BUCKET)?;
     u64::from_str_radix(rest.split(':').next()?, 16).ok()
 }
@@ -342,7 +342,11 @@ impl Shared {
                 self.prove_catalog().await?;
                 self.directory.named(&bucket_name(filter.id(), number)).ok_or(error)?
             }
-            made => made?,
+            Err(error) => {
+                let hidden = bucket_name(filter.id(), number);
+                return Err(error.reworded(|why| why.replace(&hidden, &definition.name)));
+            }
+            Ok(made) => made,
         };
         self.look_for_buckets(filter, window, self.window_now());
         Ok(bucket)
@@ -375,7 +379,8 @@ impl Shared {
                 held
             }
         };
-        let mut written = self.add(&bucket, keys, request).await?;
+        let written = self.add(&bucket, keys, request).await;
+        let mut written = written.map_err(|error| self.in_names_of_users(&bucket, error))?;
         for (answer, held) in written.answers.iter_mut().zip(held) {
             *answer = answer.map(|new| new && held != Answer::Maybe);
         }

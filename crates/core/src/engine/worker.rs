@@ -344,19 +344,19 @@ impl Shared {
                 if filter.is_behind()
                     && let Err(error) = self.build(filter).await
                 {
-                    failure.get_or_insert(error);
+                    failure.get_or_insert(self.in_names_of_users(filter, error));
                 }
             } else if self.is_due(filter) || filter.is_behind() || wanted {
                 match self.grow(filter, more).await {
                     Ok(()) => grown += 1,
                     // One that was dropped meanwhile is nobody's trouble: whoever waits for growth waits for another.
                     Err(_) if !self.directory.exists(filter.id()) => {}
-                    Err(error) => _ = failure.get_or_insert(error),
+                    Err(error) => _ = failure.get_or_insert(self.in_names_of_users(filter, error)),
                 }
             } else if self.is_worn(filter) {
                 let spec = filter.definition().spec;
                 if let Err(error) = self.resize(filter, spec.capacity, spec.error, Why::Worn).await {
-                    failure.get_or_insert(error);
+                    failure.get_or_insert(self.in_names_of_users(filter, error));
                 }
             }
         }

@@ -511,3 +511,22 @@ fn versions_of_the_new_filter_can_be_followed() {
         });
     }
 }
+
+#[test]
+fn a_rebuild_that_cannot_grow_is_told_in_the_name_of_its_filter() {
+    run(async {
+        let disk = MemoryDisk::default();
+        let engine = open_with(&disk, Settings { memory_bytes: 60 << 10, ..settings() }).await.unwrap();
+        engine.create(NewFilter::new("urls", Spec::bloom(1000, 0.001))).await.unwrap();
+        let rebuild = begin(&engine, "urls").await;
+        let mut refused = None;
+        for start in (0..200_000).step_by(1000) {
+            refused = engine.fill(&rebuild, &keys(start..start + 1000), NOBODY).await.err();
+            if refused.is_some() {
+                break;
+            }
+        }
+        let why = refused.expect("there is not that much memory").to_string();
+        assert!(why.contains("urls") && !why.contains('\u{1}'), "{why:?}");
+    });
+}

@@ -1,7 +1,9 @@
 //! Filters that come from elsewhere and go there: import, dump, load, project.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::future::Either;
 use umbel_core::disk::MemoryDisk;
 use umbel_core::engine::{Answer, Engine, Handle, Loader, NewFilter, Settings, is_dump};
 use umbel_core::log::MemoryLog;
@@ -10,7 +12,9 @@ use umbel_core::{Error, Result};
 use umbel_filter::{Family, Filter, Fingerprint, Layout, Limits, Spec};
 
 use crate::slow::SlowLog;
-use crate::world::{PARTITIONS, absent, everywhere, keys, open, open_with, reopened, run, settings};
+use crate::world::{
+    PARTITIONS, absent, everywhere, keys, open, open_on, open_with, reopened, run, settings, settle,
+};
 
 fn specs() -> Vec<Spec> {
     let chain = Layout::RedisBloom { expansion: Some(2) };
@@ -75,6 +79,41 @@ fn an_imported_filter_answers_as_it_did_and_grows() {
         }
         assert!(engine.filters().is_empty());
         assert_eq!(engine.budget().used(), 0);
+    });
+}
+
+#[test]
+fn a_full_filter_stays_as_it_came_until_its_first_key() {
+    let specs = [Spec::bloom(30_000, 0.01), Spec::hosted(Layout::Guava, 30_000, 0.01)];
+    run(async {
+        let disk = MemoryDisk::default();
+        let log = Arc::new(SlowLog::new(Arc::new(MemoryLog::new(PARTITIONS))));
+        let engine = open_on(&disk, log, settings(), 1).await.unwrap();
+        for (number, spec) in specs.iter().enumerate() {
+            let (name, filter) = (format!("full {number}"), filled(spec));
+            let digest = filter.digest();
+            // Growth gets its turn at every step of the import, as its thread does in a server.
+            let background = async {
+                loop {
+                    engine.maintain().await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+            };
+            let import = pin!(engine.import(NewFilter::new(&name, *spec), filter));
+            let imported = match futures_util::future::select(import, pin!(background)).await {
+                Either::Left((imported, _)) => imported.unwrap(),
+                Either::Right((never, _)) => never,
+            };
+            settle(&engine).await.unwrap();
+            let exported = engine.project(&imported, *spec).await.unwrap();
+            assert_eq!(exported.digest(), digest, "{spec:?} goes back as it came");
+            assert_eq!(imported.definition().generation, 0);
+
+            engine.add(&imported, &keys(30_000..31_000)).await.unwrap();
+            settle(&engine).await.unwrap();
+            assert!(imported.definition().spec.capacity > 30_000, "{spec:?}");
+            assert_eq!(absent(&engine, &imported, &keys(0..31_000)).await, 0);
+        }
     });
 }
 
