@@ -130,6 +130,25 @@ fn a_file_becomes_a_filter_of_the_right_size() {
 }
 
 #[test]
+fn a_packed_file_becomes_a_filter_of_the_right_size() {
+    let (server, folder) = (Server::new(), Folder::new("packed"));
+    let mut packed = flate2::write::GzEncoder::new(
+        std::fs::File::create(folder.0.join("a.ndjson.gz")).unwrap(),
+        flate2::Compression::default(),
+    );
+    for key in keys(300_000) {
+        writeln!(packed, "{{\"method\":\"GET\",\"url\":\"{key}\"}}").unwrap();
+    }
+    packed.finish().unwrap();
+    done(&load(&server, &folder, &["urls", "a.ndjson.gz", "--field", "url", "--create", "--json"]));
+    let growth = Asked::new(&server);
+    let growth = growth.runtime.block_on(growth.api.get(Api::path("urls", "growth"))).unwrap();
+    let capacity = growth["capacity"].as_u64().unwrap();
+    assert!((405_000..=500_000).contains(&capacity), "{growth}");
+    assert_eq!(growth["history"], json!([]), "it was made in its size");
+}
+
+#[test]
 fn every_kind_of_file_and_standard_input() {
     let (server, folder) = (Server::new(), Folder::new("kinds"));
     let asked = Asked::new(&server);

@@ -1,11 +1,10 @@
 //! How large a filter has to be.
 
-use crate::limits::BATCH_KEYS_MAX;
 use crate::sink::Facts;
 use crate::{Batch, Part, Result, Source};
 
-/// Batches that are read of a part to find out how many keys it has for its bytes.
-const SAMPLE_BATCHES: usize = 4;
+/// Batches that are read to find out how many keys there are for the bytes, of all parts together.
+const SAMPLE_BATCHES: usize = 16;
 /// Parts that are looked at for that, spread over all.
 const SAMPLE_PARTS: usize = 4;
 
@@ -60,21 +59,24 @@ pub fn estimate(source: &dyn Source, parts: &[Part]) -> Result<Option<u64>> {
     if !source.is_resumable() {
         return Ok(None);
     }
+    let sampled: Vec<&Part> = sampled(parts.len()).map(|number| &parts[number]).collect();
     let (mut keys, mut bytes, mut batch) = (0_u64, 0_u64, Batch::default());
-    for number in sampled(parts.len()) {
-        let part = &parts[number];
+    let mut is_all = sampled.len() == parts.len();
+    for part in &sampled {
         let mut cursor = source.open(part, None)?;
-        for _ in 0..SAMPLE_BATCHES {
+        let mut is_over = false;
+        for _ in 0..SAMPLE_BATCHES / sampled.len() {
             batch.clear();
-            if cursor.next(&mut batch)?.is_none() {
+            is_over = cursor.next(&mut batch)?.is_none();
+            if is_over {
                 break;
             }
             keys += batch.len() as u64;
             bytes += batch.source_bytes();
         }
+        is_all &= is_over;
     }
-    let few = (BATCH_KEYS_MAX * SAMPLE_BATCHES) as u64;
-    if bytes == 0 || (bytes >= whole && keys < few) {
+    if is_all || bytes == 0 {
         return Ok(Some(keys));
     }
     Ok(Some((keys as f64 / bytes as f64 * whole as f64) as u64))

@@ -134,7 +134,7 @@ impl Cursor for Records {
                 return Err(Error::Invalid(format!("{}, line {line}: {error}", self.name)));
             }
         }
-        batch.consumed(self.taken.more());
+        batch.consumed(self.taken.more(self.reader.position().byte()));
         Bookmark::behind(batch, self.at())
     }
 }

@@ -1,7 +1,7 @@
 //! A file, or standard input, as bytes that are not packed any more.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,24 +60,28 @@ impl Identity {
 
 /// Bytes that are read at once.
 pub(super) const PIECE_BYTES: usize = 1 << 18;
+/// The same of what is packed.
+const PACKED_PIECE_BYTES: usize = 1 << 17;
 
-/// How many bytes of a file were taken, for whoever asks now and then.
+/// How many bytes of a file were read for the records that came of it. Readers hold more than that, and what is packed is small
+/// beside what comes of it: the bytes that were taken of the file count in proportion to those that the records had.
 pub(super) struct Taken {
-    all: Arc<AtomicU64>,
+    /// Bytes taken of the file, and how many of them came before this place in it.
+    file: Arc<AtomicU64>,
+    before: u64,
+    /// Bytes that came of them, unpacked.
+    unpacked: Arc<AtomicU64>,
     told: u64,
 }
 
 impl Taken {
-    /// What was taken so far is told to nobody.
-    fn from_now_on(all: Arc<AtomicU64>) -> Self {
-        let told = all.load(Ordering::Relaxed);
-        Self { all, told }
-    }
-
-    /// How many since this was last asked.
-    pub(super) fn more(&mut self) -> u64 {
-        let all = self.all.load(Ordering::Relaxed);
-        all - std::mem::replace(&mut self.told, all)
+    /// How many since this was last asked, when records had so many of the unpacked bytes.
+    pub(super) fn more(&mut self, used: u64) -> u64 {
+        let taken = self.file.load(Ordering::Relaxed).saturating_sub(self.before);
+        let unpacked = self.unpacked.load(Ordering::Relaxed);
+        let share = u128::from(taken) * u128::from(used.min(unpacked)) / u128::from(unpacked.max(1));
+        let now = u64::try_from(share).unwrap_or(taken).max(self.told);
+        now - std::mem::replace(&mut self.told, now)
     }
 }
 
@@ -98,10 +102,16 @@ enum Reader {
     Streamed(Box<dyn Read + Send>),
 }
 
-/// Counts what goes through it.
+/// Counts what goes through it; of a buffer, what is used of it.
 struct Counted<R> {
     inner: R,
     taken: Arc<AtomicU64>,
+}
+
+impl<R> Counted<R> {
+    fn new(inner: R, taken: &Arc<AtomicU64>) -> Self {
+        Self { inner, taken: Arc::clone(taken) }
+    }
 }
 
 impl<R: Read> Read for Counted<R> {
@@ -109,6 +119,17 @@ impl<R: Read> Read for Counted<R> {
         let count = self.inner.read(buffer)?;
         self.taken.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.inner.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.inner.consume(count);
+        self.taken.fetch_add(count as u64, Ordering::Relaxed);
     }
 }
 
@@ -127,8 +148,7 @@ impl Opened {
         file.rewind()?;
         let taken = Arc::new(AtomicU64::new(0));
         let reader = if is_packed(&magic[..length]) {
-            let counted = Counted { inner: file, taken: Arc::clone(&taken) };
-            Reader::Streamed(unpacked(&magic[..length], counted)?)
+            Reader::Streamed(unpacked(&magic[..length], file, &taken)?)
         } else {
             Reader::Plain(Box::new(file))
         };
@@ -144,8 +164,7 @@ impl Opened {
         let length = read_up_to(&mut input, &mut magic)?;
         let taken = Arc::new(AtomicU64::new(0));
         let whole = io::Cursor::new(magic).take(length as u64).chain(input);
-        let counted = Counted { inner: whole, taken: Arc::clone(&taken) };
-        let reader = Reader::Streamed(unpacked(&magic[..length], counted)?);
+        let reader = Reader::Streamed(unpacked(&magic[..length], whole, &taken)?);
         Ok(Self { reader, bytes: 0, taken })
     }
 
@@ -162,23 +181,26 @@ impl Opened {
     pub(super) fn from(self, at: u64, name: &str) -> Result<(Box<dyn Read + Send>, Taken)> {
         let wrong = |error: io::Error| Error::file(name, &error);
         let short = || Error::Corrupt(format!("{name} ends before byte {at}, where it was to go on"));
-        match self.reader {
+        let reader: Box<dyn Read + Send> = match self.reader {
             Reader::Plain(mut file) => {
                 if at > self.bytes {
                     return Err(short());
                 }
                 file.seek(SeekFrom::Start(at)).map_err(wrong)?;
-                let counted = Counted { inner: file, taken: Arc::clone(&self.taken) };
-                Ok((Box::new(counted), Taken::from_now_on(self.taken)))
+                Box::new(Counted::new(file, &self.taken))
             }
             Reader::Streamed(mut reader) => {
                 let passed = io::copy(&mut (&mut reader).take(at), &mut io::sink()).map_err(wrong)?;
                 if passed < at {
                     return Err(short());
                 }
-                Ok((reader, Taken::from_now_on(self.taken)))
+                reader
             }
-        }
+        };
+        let unpacked = Arc::new(AtomicU64::new(0));
+        let counted = Counted::new(reader, &unpacked);
+        let before = self.taken.load(Ordering::Relaxed);
+        Ok((Box::new(counted), Taken { file: self.taken, before, unpacked, told: 0 }))
     }
 }
 
@@ -186,17 +208,19 @@ fn is_packed(magic: &[u8]) -> bool {
     magic.starts_with(&GZIP) || magic.starts_with(&ZSTD)
 }
 
-/// By what the bytes say, not the name: files are renamed, and standard input has none.
-fn unpacked(magic: &[u8], reader: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+/// By what the bytes say, not the name: files are renamed, and standard input has none. Counts what is used of the bytes.
+fn unpacked(
+    magic: &[u8],
+    reader: impl Read + Send + 'static,
+    taken: &Arc<AtomicU64>,
+) -> io::Result<Box<dyn Read + Send>> {
+    let reader = Counted::new(BufReader::with_capacity(PACKED_PIECE_BYTES, reader), taken);
     if magic.starts_with(&GZIP) {
         // Several in one file, as `cat a.gz b.gz` makes them, are one.
-        return Ok(Box::new(flate2::bufread::MultiGzDecoder::new(io::BufReader::with_capacity(
-            1 << 17,
-            reader,
-        ))));
+        return Ok(Box::new(flate2::bufread::MultiGzDecoder::new(reader)));
     }
     if magic.starts_with(&ZSTD) {
-        let mut decoder = zstd::Decoder::new(reader)?;
+        let mut decoder = zstd::Decoder::with_buffer(reader)?;
         decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
         return Ok(Box::new(decoder));
     }

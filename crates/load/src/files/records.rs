@@ -14,7 +14,8 @@ pub(super) struct Records {
     held: Vec<u8>,
     start: usize,
     end: usize,
-    /// Where `start` is in the file.
+    /// Where reading began, and where `start` is, in the unpacked file.
+    begin: u64,
     at: u64,
     /// Lines that begin here or later are somebody else's.
     to: u64,
@@ -36,7 +37,8 @@ impl Records {
         let begin = at.unwrap_or_else(|| from.saturating_sub(1));
         let (reader, taken) = opened.from(begin, &name)?;
         let (held, to) = (vec![0; PIECE_BYTES], to.unwrap_or(u64::MAX));
-        let mut records = Self { reader, held, start: 0, end: 0, at: begin, to, is_over: false, taken, name };
+        let mut records =
+            Self { reader, held, start: 0, end: 0, begin, at: begin, to, is_over: false, taken, name };
         if at.is_none() && from > 0 {
             records.find()?;
         }
@@ -60,9 +62,9 @@ impl Records {
         self.at
     }
 
-    /// Bytes of the file that were read since this was last asked.
+    /// Bytes of the file that were read for lines since this was last asked.
     pub(super) fn consumed(&mut self) -> u64 {
-        self.taken.more()
+        self.taken.more(self.at - self.begin)
     }
 
     pub(super) fn name(&self) -> &str {

@@ -122,6 +122,47 @@ fn every_format_gives_every_key_however_it_is_packed_and_wherever_it_goes_on() {
 }
 
 #[test]
+fn keys_are_estimated_by_what_comes_of_packed_bytes() {
+    let (folder, keys) = (Folder::new("estimates"), keys(600_000, 3));
+    let json = |numbers: &[String]| -> String {
+        numbers
+            .iter()
+            .map(|key| format!("{{\"request\":{{\"method\":\"GET\",\"url\":\"{key}\"}}}}\n"))
+            .collect()
+    };
+    let short: String = (0..600_000).map(|number| format!("{}\n", number % 1000)).collect();
+    let csv: String =
+        std::iter::once("url\n".to_owned()).chain(keys.iter().map(|key| format!("{key}\n"))).collect();
+    let texts = [
+        (json(&keys), Format::json("request.url").unwrap()),
+        (keys.join("\n"), Format::Lines),
+        (short, Format::Lines),
+        (csv, Format::csv(csv_of(&["url"])).unwrap()),
+    ];
+    for (number, (text, format)) in texts.into_iter().enumerate() {
+        for (packing, pack) in [("plain", plain as fn(&[u8]) -> Vec<u8>), ("gz", gzip), ("zst", zstandard)] {
+            let path = folder.write(&format!("{number}.{packing}"), &pack(text.as_bytes()));
+            let source = Files::new(&[path], format.clone()).unwrap();
+            let parts = source.parts(4).unwrap();
+            let told = crate::size::estimate(&source, &parts).unwrap().unwrap();
+            assert!(told.abs_diff(600_000) < 60_000, "{format:?} {packing}: {told}");
+            let read = |part: &Part| -> u64 {
+                let (mut cursor, mut batch, mut bytes) =
+                    (source.open(part, None).unwrap(), Batch::default(), 0);
+                while cursor.next(&mut batch).unwrap().is_some() {
+                    bytes += batch.source_bytes();
+                    batch.clear();
+                }
+                bytes + batch.source_bytes()
+            };
+            let (read, all) =
+                (parts.iter().map(read).sum::<u64>(), parts.iter().filter_map(|part| part.bytes).sum());
+            assert!(read <= all && all - read < 64, "{format:?} {packing}: {read} of {all}");
+        }
+    }
+}
+
+#[test]
 fn a_large_file_is_cut_and_no_line_is_lost_or_doubled() {
     let (folder, keys) = (Folder::new("cut"), keys(900_000, 2));
     let path = folder.write("keys.txt", keys.join("\r\n").as_bytes());
