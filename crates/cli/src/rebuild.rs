@@ -18,16 +18,18 @@ use crate::units::{grouped, parse_count};
 ///
 /// The filter answers and takes keys all the while. What is added to it or taken out of it meanwhile is so in the new one as well, and the
 /// new one takes its place at one moment, when everything was read: nobody sees less. Whatever fails before leaves the filter as it was.
-/// Stopped or killed, the same command goes on from where it was; --restart begins anew.
+/// Stopped, killed or refused, it waits with its memory: the same command goes on from where it was, --restart begins again, and
+/// --abort gives it up.
 #[derive(clap::Args)]
 #[command(
+    mut_arg("source", |source| source.required(false).required_unless_present("abort")),
     after_help = "An application adds a key to the filter after it has put it into the database, or before: of what it does while the table is read, both are seen.
 What it added to the filter before the rebuild began and puts into the database only later, behind what was read, is not: begin when such work is done.
-To give a rebuild up: redis-cli umbel.rebuild abort FILTER, or DELETE /v1/filters/FILTER/rebuild.
 Examples:
   umbel rebuild urls postgres://app@db1/shop --table public.orders --column url
   umbel rebuild urls 'exports/*.parquet' --column url --capacity 200M
-  umbel rebuild urls keys.txt --anyway         # although it has less than half as many keys as the filter"
+  umbel rebuild urls keys.txt --anyway         # although it has less than half as many keys as the filter
+  umbel rebuild urls --abort                   # gives up one that was begun; also DELETE /v1/filters/urls/rebuild"
 )]
 pub(crate) struct Arguments {
     /// The filter
@@ -45,12 +47,18 @@ pub(crate) struct Arguments {
     /// Lets the new one take the filter's place although it has no keys, or less than half as many
     #[arg(long)]
     anyway: bool,
+    /// Gives up a rebuild that was begun, and frees its memory; the filter is as it was
+    #[arg(long, conflicts_with_all = ["anyway", "restart", "capacity", "error"])]
+    abort: bool,
     #[command(flatten)]
     reading: Reading,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let (name, json) = (&arguments.filter, arguments.reading.json);
+    if arguments.abort {
+        return abort(arguments);
+    }
     let source = arguments.from.open()?;
     let mut sink = ServerSink::new(arguments.remote.open()?, name)?;
     let facts =
@@ -72,7 +80,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     if let Some(why) = &rebuild.failed {
-        return Err(format!("the rebuild of {name} cannot be finished: {why}; --restart begins anew").into());
+        let ways = format!("--restart begins again, {}", giving_up(name));
+        return Err(format!("the rebuild of {name} cannot be finished: {why}; {ways}").into());
     }
     tell(json, &rebuild, is_new, name);
     sink.fill_rebuild();
@@ -84,11 +93,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         // What the source says twice counts once here.
         exactly_once: false,
     };
-    let filled = fill.run(|_| Ok(()))?;
-    let Filled::Whole { counts, seconds, rate } = filled else { return Ok(ExitCode::from(STOPPED)) };
+    let filled = fill.run(|_| Ok(())).map_err(|error| format!("{error}; {}", giving_up(name)))?;
+    let Filled::Whole { counts, seconds, rate } = filled else {
+        eprintln!("umbel: {}", giving_up(name));
+        return Ok(ExitCode::from(STOPPED));
+    };
     let now = sink.finish_rebuild(&rebuild, arguments.anyway).map_err(|error| {
         let told = error.to_string();
-        if told.contains("force") { format!("{told}; --anyway does it") } else { told }
+        let go_on =
+            if told.contains("force") { "with --anyway the same command" } else { "the same command" };
+        format!("{told}; {go_on} goes on, {}", giving_up(name))
     })?;
     if json {
         let mut told = counted(&counts);
@@ -112,6 +126,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         println!("{} rows without a key were passed over", number(counts.nulls));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Gives up the rebuild that was begun.
+fn abort(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let name = &arguments.filter;
+    let sink = ServerSink::new(arguments.remote.open()?, name)?;
+    let Some(rebuild) = sink.rebuild()? else { return Err(format!("no rebuild of {name} was begun").into()) };
+    sink.abort_rebuild()?;
+    match arguments.reading.json {
+        true => event(&json!({ "event": "aborted", "id": rebuild.id, "items": rebuild.items })),
+        false => println!(
+            "the rebuild of {name}, which had {} keys, is given up: {name} is as it was",
+            grouped(rebuild.items.into())
+        ),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How a rebuild that waits is given up.
+fn giving_up(name: &str) -> String {
+    format!("umbel rebuild {name} --abort gives it up and frees its memory")
 }
 
 fn tell(json: bool, rebuild: &Rebuild, is_new: bool, name: &str) {

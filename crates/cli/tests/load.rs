@@ -251,6 +251,14 @@ fn a_rebuild_that_was_killed_goes_on_while_the_filter_is_used() {
         folder.write("empty.txt", "\n");
         let said = complaint(&rebuild(&[kind, "empty.txt"]).wait_with_output().unwrap());
         assert!(said.contains("holds 0 keys") && said.contains("--anyway"), "{said}");
+        // It waits until it is told how to go on, or given up.
+        assert!(said.contains("--abort gives it up"), "{said}");
+        let is_begun = || asked.runtime.block_on(asked.api.get(Api::path(kind, "rebuild"))).is_ok();
+        assert!(is_begun());
+        let given_up = done(&rebuild(&[kind, "--abort", "--json"]).wait_with_output().unwrap());
+        assert_eq!((given_up["event"].as_str(), is_begun()), (Some("aborted"), false), "{given_up}");
+        let said = complaint(&rebuild(&[kind, "--abort"]).wait_with_output().unwrap());
+        assert!(said.contains(&format!("no rebuild of {kind} was begun")), "{said}");
         assert_eq!(check("stays"), json!("maybe"));
         done(&rebuild(&[kind, "empty.txt", "--anyway", "--json"]).wait_with_output().unwrap());
         assert_eq!(check("stays"), json!("absent"));
