@@ -65,10 +65,10 @@ pub(crate) struct Arguments {
     /// What kind of filter is made
     #[arg(long, default_value = "bloom", value_parser = ["bloom", "counting", "counting8"], requires = "create")]
     kind: String,
-    /// Gives a filter that is too small its size before the load, instead of while it goes on
+    /// Gives a filter that is too small and does not grow by itself its size before the load; one that grows gets it anyway
     #[arg(long)]
     resize: bool,
-    /// Begins although the filter seems to be too small
+    /// Begins although the filter seems to be too small; one that grows does so meanwhile
     #[arg(long)]
     anyway: bool,
     #[command(flatten)]
@@ -134,17 +134,31 @@ fn check_room(
     let about = grouped(keys.into());
     match size::room(facts, keys) {
         Room::Enough => {}
-        Room::Grows { offer } | Room::TooSmall { offer } if arguments.resize => {
-            let larger = grouped(offer.into());
-            tell(arguments, &format!("{name} is given room for {larger} keys"), offer, expected);
+        Room::TooSmall { offer } if arguments.resize => {
             sink.resize(offer)?;
+            tell(
+                arguments,
+                &format!("{name} has room for {} keys now", grouped(offer.into())),
+                offer,
+                expected,
+            );
         }
         Room::Grows { offer } => {
-            let larger = grouped(offer.into());
-            let text = format!(
-                "about {about} keys for {name}, which has room for {}: it grows meanwhile; --resize makes it {larger} first",
-                grouped(facts.capacity.into())
-            );
+            // In one step, instead of several while keys come.
+            let resized = if arguments.anyway { None } else { Some(sink.resize(offer)) };
+            let text = match resized {
+                Some(Ok(())) => {
+                    let larger = grouped(offer.into());
+                    format!("{name} has room for {larger} keys now: about {about} are to come")
+                }
+                refused => {
+                    let why = refused.and_then(Result::err).map_or(String::new(), |why| format!(" ({why})"));
+                    let room = grouped(facts.capacity.into());
+                    format!(
+                        "about {about} keys for {name}, which has room for {room}: it grows meanwhile{why}"
+                    )
+                }
+            };
             tell(arguments, &text, offer, expected);
         }
         Room::TooSmall { offer } if !arguments.anyway => {

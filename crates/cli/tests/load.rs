@@ -130,6 +130,34 @@ fn a_file_becomes_a_filter_of_the_right_size() {
 }
 
 #[test]
+fn a_filter_that_is_too_small_grows_once_to_the_size_that_the_source_needs() {
+    let (server, folder) = (Server::new(), Folder::new("once"));
+    let asked = Asked::new(&server);
+    folder.write("keys.txt", &keys(200_000).join("\n"));
+    let growth = |name: &str| {
+        let told = asked.runtime.block_on(asked.api.get(Api::path(name, "growth"))).unwrap();
+        (told["capacity"].as_u64().unwrap(), told["history"].as_array().unwrap().len())
+    };
+    asked.make(&json!({ "name": "told", "capacity": 200_000, "error": 0.001 }));
+    done(&load(&server, &folder, &["told", "keys.txt", "--json"]));
+    let (capacity, steps) = growth("told");
+    assert!((290_000..=310_000).contains(&capacity) && steps == 1, "{capacity}, {steps}");
+    // Where the total is not known, or is not to count, it grows by its factor.
+    for (name, source) in [("streamed", "-"), ("left", "keys.txt")] {
+        asked.make(&json!({ "name": name, "capacity": 200_000, "error": 0.001 }));
+        let mut command = command(&server, &folder.0, &[name, source, "--anyway", "--json"]);
+        let keys = std::fs::File::open(folder.0.join("keys.txt")).unwrap();
+        done(&command.stdin(Stdio::from(keys)).output().unwrap());
+        let end = Instant::now() + PATIENCE;
+        while growth(name).1 == 0 {
+            assert!(Instant::now() < end, "{name} does not grow");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(growth(name).0, 400_000, "{name}");
+    }
+}
+
+#[test]
 fn a_packed_file_becomes_a_filter_of_the_right_size() {
     let (server, folder) = (Server::new(), Folder::new("packed"));
     let mut packed = flate2::write::GzEncoder::new(

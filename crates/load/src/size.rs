@@ -8,9 +8,6 @@ const SAMPLE_BATCHES: usize = 16;
 /// Parts that are looked at for that, spread over all.
 const SAMPLE_PARTS: usize = 4;
 
-/// How full a filter is, in percent, when it begins to grow, unless the server's settings say otherwise.
-const GROWS_AT: u128 = 80;
-
 /// The capacity to choose for so many distinct keys: half as many more, so that the filter does not begin to grow with the last of
 /// them, rounded up to two digits.
 pub fn capacity_for(keys: u64) -> u64 {
@@ -24,7 +21,7 @@ pub fn capacity_for(keys: u64) -> u64 {
 pub enum Room {
     /// They do.
     Enough,
-    /// The filter grows while they come, which costs time; made in this size before, it does not.
+    /// The filter grows while they come, perhaps several times; given this size before, it does not.
     Grows {
         /// The capacity to choose.
         offer: u64,
@@ -43,7 +40,7 @@ pub fn room(facts: &Facts, keys: u64) -> Room {
     let (needed, room) = (u128::from(after) * 100, u128::from(facts.capacity));
     let offer = capacity_for(after);
     match facts.growth {
-        Some(_) if needed >= room * GROWS_AT => Room::Grows { offer },
+        Some(_) if needed >= room * u128::from(facts.grows_at) => Room::Grows { offer },
         None if needed > room * 100 => Room::TooSmall { offer },
         _ => Room::Enough,
     }
@@ -112,6 +109,7 @@ mod tests {
             error: 0.01,
             items,
             growth,
+            grows_at: 80,
             counts,
             family: Family::Murmur3,
             kind: String::new(),

@@ -284,13 +284,16 @@ impl Next {
     }
 }
 
-/// The next capacity of a filter: by its factor, or as much more as it takes to hold what is coming without growing again at once.
+/// The next capacity of a filter: by its factor, unless that has no room for what waits to be added. Then it is so large that it does
+/// not grow again at once. How fast keys come does not count: until the next size is built, no more are taken than fit into this one.
 fn next_capacity(definition: &Definition, items: u64, more: u64, grow_at_percent: u32) -> u64 {
     let Growth::Percent(percent) = definition.growth else { return definition.spec.capacity };
     let capacity = u128::from(definition.spec.capacity);
     let by_factor = (capacity * u128::from(percent)).div_ceil(100);
-    let coming = (u128::from(items) + u128::from(more)) * 100 / u128::from(grow_at_percent.max(1)) + 1;
-    u64::try_from(by_factor.max(coming)).unwrap_or(u64::MAX).min(umbel_filter::limits::CAPACITY_MAX)
+    let then = u128::from(items) + u128::from(more);
+    let next =
+        if then <= by_factor { by_factor } else { then * 100 / u128::from(grow_at_percent.max(1)) + 1 };
+    u64::try_from(next).unwrap_or(u64::MAX).min(umbel_filter::limits::CAPACITY_MAX)
 }
 
 #[cfg(test)]
@@ -304,6 +307,8 @@ mod tests {
         let definition =
             Definition { growth: Growth::Percent(150), ..Definition::new("f", Spec::bloom(1000, 0.01)) };
         assert_eq!(next_capacity(&definition, 800, 0, 80), 1500);
+        assert_eq!(next_capacity(&definition, 800, 700, 80), 1500, "that fits");
+        assert_eq!(next_capacity(&definition, 800, 701, 80), 1877);
         assert_eq!(next_capacity(&definition, 800, 8000, 80), 11_001);
         assert_eq!(next_capacity(&definition, u64::MAX, u64::MAX, 80), umbel_filter::limits::CAPACITY_MAX);
     }

@@ -16,8 +16,6 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// How full a filter is when it begins to grow.
     pub grow_at_percent: u32,
-    /// For how long the next size of a filter should do, at the rate at which keys are added now.
-    pub grow_for: Duration,
     /// Bytes of entries in a partition after which its slots get checkpoints; up to four times as many where arrays are larger.
     pub checkpoint_bytes: u64,
     /// The longest time between a change and a checkpoint that has it.
@@ -39,7 +37,6 @@ impl Default for Settings {
             sharded_above_bytes: 32 << 20,
             memory_bytes: 4 << 30,
             grow_at_percent: 80,
-            grow_for: Duration::from_secs(60),
             checkpoint_bytes: 32 << 20,
             checkpoint_every: Duration::from_secs(60),
             replay_max: Duration::from_secs(1),

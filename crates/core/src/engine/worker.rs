@@ -1,6 +1,5 @@
 //! Background work, and the threads that do it: one for growth, one for checkpoints, so that neither waits for the other.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -20,8 +19,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 const BEHIND_MAX: u64 = 3;
 /// How many times more than `checkpoint_bytes` large arrays let come before a checkpoint.
 const CHECKPOINT_GROWTH_MAX: u64 = 4;
-/// The next size of a filter is at most so many times its size, however fast keys come.
-const RATE_GROWTH_MAX: u64 = 8;
 /// How long an add waits for what other nodes have to build of the next size.
 const WAIT_FOR_OTHERS: Duration = Duration::from_secs(10);
 /// Slots that get their checkpoints at the same time.
@@ -41,8 +38,6 @@ pub(super) struct Work {
     unfinished: AtomicBool,
     /// Of each lane: when its slots last got checkpoints.
     checkpointed: Vec<AtomicU64>,
-    /// Of each filter: keys and when they were counted.
-    counted: Mutex<HashMap<u64, (u64, Duration)>>,
 }
 
 /// What a thread is woken with, and what it tells.
@@ -135,7 +130,6 @@ impl Work {
             has_replayed_long: AtomicBool::new(false),
             unfinished: AtomicBool::new(false),
             checkpointed: (0..lanes).map(|_| AtomicU64::new(now)).collect(),
-            counted: Mutex::default(),
         }
     }
 
@@ -336,9 +330,7 @@ impl Shared {
                 }
             }
         }
-        let filters = self.directory.unsorted();
-        for filter in &filters {
-            let more = self.coming(filter);
+        for filter in &self.directory.unsorted() {
             let wanted = filter.wanted.load(Ordering::Relaxed) > 0;
             if !decides {
                 if filter.is_behind()
@@ -347,7 +339,7 @@ impl Shared {
                     failure.get_or_insert(self.in_names_of_users(filter, error));
                 }
             } else if self.is_due(filter) || filter.is_behind() || wanted {
-                match self.grow(filter, more).await {
+                match self.grow(filter, 0).await {
                     Ok(()) => grown += 1,
                     // One that was dropped meanwhile is nobody's trouble: whoever waits for growth waits for another.
                     Err(_) if !self.directory.exists(filter.id()) => {}
@@ -360,11 +352,6 @@ impl Shared {
                 }
             }
         }
-        let mut counted = lock(&self.work.counted);
-        if counted.len() > filters.len() {
-            counted.retain(|id, _| self.directory.exists(*id));
-        }
-        drop(counted);
         failure.map_or(Ok(grown), Err)
     }
 
@@ -431,19 +418,5 @@ impl Shared {
         let now = self.clock.now().as_millis() as u64;
         self.work.checkpointed[partition as usize].store(now, Ordering::Relaxed);
         self.trim(partition).await
-    }
-
-    /// How many keys are likely to come while the next size of a filter should do.
-    fn coming(&self, filter: &Handle) -> u64 {
-        let (items, now) = (filter.items_everywhere(), self.clock.now());
-        let (before, then) =
-            lock(&self.work.counted).insert(filter.id(), (items, now)).unwrap_or((items, now));
-        let seconds = now.saturating_sub(then).as_secs_f64();
-        if seconds <= 0.0 {
-            return 0;
-        }
-        let rate = items.saturating_sub(before) as f64 / seconds;
-        let coming = (rate * self.settings.grow_for.as_secs_f64()) as u64;
-        coming.min(filter.definition().spec.capacity.saturating_mul(RATE_GROWTH_MAX - 1))
     }
 }

@@ -166,6 +166,32 @@ fn filters_shrink_and_become_stricter() {
 }
 
 #[test]
+fn a_burst_does_not_decide_the_next_size() {
+    block_on(async {
+        let (disk, clock) = (MemoryDisk::default(), ManualClock::default());
+        let engine = open_at(&disk, &clock).await.unwrap();
+        for (name, growth, expected) in [("twice", 200, [2_000, 4_000]), ("half more", 150, [1_500, 2_250])] {
+            let spec = Spec::bloom(1_000, 0.01);
+            let growth = Growth::Percent(growth);
+            let filter = engine.create(NewFilter { growth, ..NewFilter::new(name, spec) }).await.unwrap();
+            engine.maintain().await.unwrap();
+            // A hundred thousand keys a second, for a moment.
+            clock.advance(Duration::from_millis(9));
+            engine.add(&filter, &keys(0..900)).await.unwrap();
+            engine.maintain().await.unwrap();
+            assert_eq!(filter.definition().spec.capacity, expected[0], "{name}");
+            clock.advance(Duration::from_millis(9));
+            engine.add(&filter, &keys(900..1_400)).await.unwrap();
+            engine.maintain().await.unwrap();
+            engine.add(&filter, &keys(1_400..1_700)).await.unwrap();
+            engine.maintain().await.unwrap();
+            assert_eq!(filter.definition().spec.capacity, expected[1], "{name}");
+            assert_eq!(absent(&engine, &filter, &keys(0..1_700)).await, 0);
+        }
+    });
+}
+
+#[test]
 fn filters_are_built_anew_after_many_removals() {
     block_on(async {
         let disk = MemoryDisk::default();

@@ -31,6 +31,8 @@ pub struct Facts {
     pub items: u64,
     /// How many times larger it becomes when it is full; none if it takes no more then.
     pub growth: Option<f64>,
+    /// How full it is, in percent, when it does.
+    pub grows_at: u8,
     /// Whether a key that is added twice is in it twice.
     pub counts: bool,
     /// How its keys are hashed.
@@ -50,6 +52,7 @@ impl Facts {
             error: told["error"].as_f64()?,
             items: told["items"].as_u64()?,
             growth: (growth > 1.0).then_some(growth),
+            grows_at: u8::try_from(told["grow_at_percent"].as_u64()?).ok()?,
             counts: kind != "bloom",
             family: told["family"].as_str()?.parse().ok()?,
             kind,
@@ -253,15 +256,15 @@ mod tests {
 
     #[test]
     fn a_filter_is_understood_as_the_server_describes_it() {
-        let told = json!({ "capacity": 1000, "error": 0.01, "items": 3, "growth": 2.0, "kind": "bloom",
-            "family": "murmur3", "window_ms": null });
+        let told = json!({ "capacity": 1000, "error": 0.01, "items": 3, "growth": 2.0, "grow_at_percent": 80,
+            "kind": "bloom", "family": "murmur3", "window_ms": null });
         let facts = Facts::read(&told).unwrap();
         assert_eq!((facts.growth, facts.counts, facts.is_window), (Some(2.0), false, false));
         let mut fixed = told.clone();
         (fixed["growth"], fixed["kind"]) = (1.0.into(), "counting8".into());
         let facts = Facts::read(&fixed).unwrap();
         assert_eq!((facts.growth, facts.counts), (None, true));
-        for missing in ["capacity", "error", "items", "growth", "kind", "family"] {
+        for missing in ["capacity", "error", "items", "growth", "grow_at_percent", "kind", "family"] {
             let mut told = told.clone();
             told[missing] = Value::Null;
             assert!(Facts::read(&told).is_none(), "{missing}");
