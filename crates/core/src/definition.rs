@@ -402,6 +402,14 @@ impl Definition {
     }
 }
 
+/// The capacity to choose for so many distinct keys: half as many more, so that the filter does not begin to grow with the last of
+/// them, rounded up to two digits.
+pub fn capacity_for(keys: u64) -> u64 {
+    let most = keys.saturating_add(keys / 2).max(1_000);
+    let unit = 10_u64.pow(most.ilog10() - 1);
+    most.div_ceil(unit).saturating_mul(unit)
+}
+
 /// The slot of what was made under a name.
 pub(crate) fn home_of(origin: &str, slots: u32) -> u16 {
     ((u128::from(xxh3_64(origin.as_bytes())) * u128::from(slots)) >> 64) as u16

@@ -1,5 +1,7 @@
 //! How large a filter has to be.
 
+pub use umbel_core::definition::capacity_for;
+
 use crate::sink::Facts;
 use crate::{Batch, Part, Result, Source};
 
@@ -7,14 +9,6 @@ use crate::{Batch, Part, Result, Source};
 const SAMPLE_BATCHES: usize = 16;
 /// Parts that are looked at for that, spread over all.
 const SAMPLE_PARTS: usize = 4;
-
-/// The capacity to choose for so many distinct keys: half as many more, so that the filter does not begin to grow with the last of
-/// them, rounded up to two digits.
-pub fn capacity_for(keys: u64) -> u64 {
-    let most = keys.saturating_add(keys / 2).max(1_000);
-    let unit = 10_u64.pow(most.ilog10() - 1);
-    most.div_ceil(unit).saturating_mul(unit)
-}
 
 /// Whether keys fit into a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]

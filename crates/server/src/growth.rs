@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use umbel_core::Result;
 use umbel_core::clock::{Clock, SystemClock};
-use umbel_core::definition::Growth;
+use umbel_core::definition::{Growth, capacity_for};
 use umbel_core::engine::{Event, Handle};
 use umbel_core::registry::{Change, Expected};
 use umbel_core::trend::{Forecast, When};
@@ -296,6 +296,11 @@ fn capacity_of(filter: &Handle) -> u64 {
     let spec = filter.definition().spec;
     // A chain has more than its definition says.
     if is_chain(&spec) { filter.stats().capacity } else { spec.capacity }
+}
+
+/// The capacity of a filter that has no more room than its keys need: its own, or a smaller one.
+pub(crate) fn fitting(filter: &Handle, items: u64) -> u64 {
+    capacity_for(items).min(filter.definition().spec.capacity)
 }
 
 /// How many times larger a filter becomes; 1 if it takes no more when it is full.

@@ -25,6 +25,10 @@ fn filters_are_made_described_changed_and_dropped() {
 
     let (status, resized) = door.post("/v1/filters/a%2Fb%20c/resize", &json!({ "capacity": 5000 }));
     assert_eq!((status, &resized["capacity"], &resized["items"]), (200, &json!(5000), &json!(1)));
+    let (status, fitted) = door.post("/v1/filters/a%2Fb%20c/resize", &json!({ "fit": true }));
+    assert_eq!((status, &fitted["capacity"], &fitted["items"]), (200, &json!(1000), &json!(1)));
+    let (status, _) = door.post("/v1/filters/a%2Fb%20c/resize", &json!({ "fit": true, "capacity": 5000 }));
+    assert_eq!(status, 400);
     let (status, refused) = door.post("/v1/filters/a%2Fb%20c/resize", &json!({ "capacity": 0 }));
     assert_eq!(status, 409, "{refused}");
 

@@ -61,6 +61,12 @@ fn filters_change_their_size_and_are_united() {
     assert_eq!(client.ask("BF.INFO a CAPACITY"), "*1\r\n:5000\r\n");
     assert!(client.ask("UMBEL.RESIZE a CAPACITY 2").starts_with("-ERR the filter holds 4 items"));
     assert!(client.ask("UMBEL.STATS a").contains("+generation\r\n:1\r\n"));
+    assert!(client.ask("UMBEL.RESIZE a CAPACITY 9000 FIT").starts_with("-ERR CAPACITY and FIT"));
+    for _ in 0..2 {
+        assert_eq!(client.ask("UMBEL.RESIZE a FIT"), "+OK\r\n");
+        assert!(client.ask("BF.INFO a CAPACITY").contains(":1000\r\n"));
+    }
+    assert_eq!(client.ask("BF.MEXISTS a 1 2 3 4"), "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
     assert_eq!(client.ask("UMBEL.CLEAR a"), "+OK\r\n");
     assert_eq!(client.ask("BF.EXISTS a 1"), ":0\r\n");
 }

@@ -13,7 +13,7 @@ use umbel_core::engine::Handle;
 use super::caller::Caller;
 use super::fault::{Fault, Reply};
 use crate::commands::table::Id;
-use crate::growth::{Pace, factor, seconds};
+use crate::growth::{Pace, factor, fitting, seconds};
 use crate::making::Making;
 use crate::names::{name_of, shown};
 use crate::work::beside;
@@ -54,6 +54,9 @@ pub(super) struct Page {
 #[serde(deny_unknown_fields)]
 struct Size {
     capacity: Option<u64>,
+    /// Takes the room away that its keys do not need.
+    #[serde(default)]
+    fit: bool,
     error: Option<f64>,
     /// How many times larger it becomes when it is full; 1 if it takes no more then.
     growth: Option<f64>,
@@ -179,8 +182,12 @@ pub(super) async fn resize(caller: Caller, Path(name): Path<String>, request: Re
     let filter = caller.filter(Id::UmbelResize, &name).await?;
     let size: Size = super::json(request).await?;
     let spec = filter.definition().spec;
-    let (capacity, error) = (size.capacity.unwrap_or(spec.capacity), size.error.unwrap_or(spec.error));
+    if size.fit && size.capacity.is_some() {
+        return Err(Fault::invalid("capacity and fit both name a size: give one of them"));
+    }
     let items = caller.node.counts_of(&filter).await?.items;
+    let same = if size.fit { fitting(&filter, items) } else { spec.capacity };
+    let (capacity, error) = (size.capacity.unwrap_or(same), size.error.unwrap_or(spec.error));
     if items > capacity {
         return Err(Fault::conflict(format!(
             "the filter holds {items} items: a capacity of {capacity} is too small"
@@ -196,7 +203,8 @@ pub(super) async fn resize(caller: Caller, Path(name): Path<String>, request: Re
         None => {}
     }
     pace.apply(&caller.node, &filter).await?;
-    if pace.is_some() && size.capacity.is_none() && size.error.is_none() {
+    let is_same = capacity == spec.capacity && size.error.is_none();
+    if is_same && (size.fit || pace.is_some() && size.capacity.is_none()) {
         return described(&caller, &filter).await;
     }
     let resized = Arc::clone(&filter);

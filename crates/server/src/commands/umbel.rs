@@ -10,7 +10,7 @@ use umbel_filter::Fingerprint;
 
 use super::arguments::{Words, float, is, text, unsigned};
 use super::{Outcome, bf, filter_again, look, with_filter};
-use crate::growth::{Pace, seconds};
+use crate::growth::{Pace, fitting, seconds};
 use crate::making::Making;
 use crate::names::{key_of, name_of};
 use crate::resp::{Command, Reply};
@@ -38,7 +38,7 @@ const HELP: &[&str] = &[
     "    -- How often each item was added, exactly.",
     "UMBEL.WAIT position [milliseconds]",
     "    -- Waits until this server has a position.",
-    "UMBEL.RESIZE key [CAPACITY elements] [ERROR rate] [EXPANSION times|none] [GROWAT percent|default]",
+    "UMBEL.RESIZE key [CAPACITY elements|FIT] [ERROR rate] [EXPANSION times|none] [GROWAT percent|default]",
     "    -- Grows, shrinks or makes stricter, while the filter answers; and says by how much and when it grows by itself.",
     "UMBEL.GROWTH key",
     "    -- How fast a filter fills, when it will be full, and which sizes it had: when, why, and how long that took.",
@@ -271,17 +271,23 @@ pub(super) async fn wait(session: &mut Session, command: Command<'_>) -> Outcome
     Ok(())
 }
 
-/// `UMBEL.RESIZE key [CAPACITY elements] [ERROR rate] [EXPANSION times|none] [GROWAT percent|default]`
+/// `UMBEL.RESIZE key [CAPACITY elements|FIT] [ERROR rate] [EXPANSION times|none] [GROWAT percent|default]`
 pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outcome {
     let filter = any_filter(session, command.get(1)).await?;
     let spec = filter.definition().spec;
     let (mut capacity, mut error) = (spec.capacity, spec.error);
     let mut pace = Pace::default();
     let mut words = Words::from(command, 2);
+    let (mut names_capacity, mut fits) = (false, false);
     while let Some(word) = words.next() {
+        if is(word, "FIT") {
+            fits = true;
+            continue;
+        }
         let value = words.next().unwrap_or_default();
         if is(word, "CAPACITY") {
             capacity = unsigned(value).ok_or("ERR bad capacity")?;
+            names_capacity = true;
         } else if is(word, "ERROR") {
             error = float(value).ok_or("ERR bad error rate")?;
         } else if is(word, "EXPANSION") || is(word, "GROWAT") {
@@ -289,12 +295,20 @@ pub(super) async fn resize(session: &mut Session, command: Command<'_>) -> Outco
             let set = if is(word, "EXPANSION") { pace.set_factor(value) } else { pace.set_threshold(value) };
             set.map_err(|why| format!("ERR {why}"))?;
         } else {
-            return Err("ERR unknown option; UMBEL.RESIZE takes CAPACITY, ERROR, EXPANSION and GROWAT".into());
+            return Err(
+                "ERR unknown option; UMBEL.RESIZE takes CAPACITY, FIT, ERROR, EXPANSION and GROWAT".into()
+            );
         }
     }
+    if fits && names_capacity {
+        return Err("ERR CAPACITY and FIT both name a size: give one of them".into());
+    }
     pace.apply(&session.node, &filter).await?;
+    if fits {
+        capacity = fitting(&filter, session.node.counts_of(&filter).await?.items);
+    }
     let is_same = (capacity, error.to_bits()) == (spec.capacity, spec.error.to_bits());
-    if pace.is_some() && is_same {
+    if (pace.is_some() || fits) && is_same {
         session.reply.ok();
         return Ok(());
     }
