@@ -130,7 +130,8 @@ fn keys_are_estimated_by_what_comes_of_packed_bytes() {
             .map(|key| format!("{{\"request\":{{\"method\":\"GET\",\"url\":\"{key}\"}}}}\n"))
             .collect()
     };
-    let short: String = (0..600_000).map(|number| format!("{}\n", number % 1000)).collect();
+    let random = SeededRandom::new(4);
+    let short: String = (0..600_000).map(|_| format!("{}\n", random.next() % 100_000)).collect();
     let csv: String =
         std::iter::once("url\n".to_owned()).chain(keys.iter().map(|key| format!("{key}\n"))).collect();
     let texts = [
@@ -157,7 +158,8 @@ fn keys_are_estimated_by_what_comes_of_packed_bytes() {
             };
             let (read, all) =
                 (parts.iter().map(read).sum::<u64>(), parts.iter().filter_map(|part| part.bytes).sum());
-            assert!(read <= all && all - read < 64, "{format:?} {packing}: {read} of {all}");
+            // A line that a cut goes through is read from both sides.
+            assert!(read.abs_diff(all) < 512, "{format:?} {packing}: {read} of {all}");
         }
     }
 }
