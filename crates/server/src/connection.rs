@@ -5,11 +5,13 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clients::Client;
 use crate::event_loop::{BUFFER_BYTES, Local};
+use crate::logging::OncePerMinute;
 use crate::resp::Parser;
 use crate::session::Session;
 
@@ -107,6 +109,9 @@ async fn take_commands<S: AsyncWrite + Unpin>(
             }
             Err(error) => {
                 Box::pin(session.finish_run()).await;
+                if error.is_http() {
+                    log_http(&session.client);
+                }
                 session.refuse(&error.to_string().into());
                 session.is_closing = true;
                 return Ok(input.len());
@@ -132,6 +137,19 @@ async fn take_commands<S: AsyncWrite + Unpin>(
         None => Box::pin(session.finish_run()).await,
     }
     Ok(start)
+}
+
+/// A web page makes the browsers of its readers send such requests.
+fn log_http(client: &Client) {
+    static LINES: OncePerMinute = OncePerMinute::new();
+    if let Some(left_out) = LINES.event(Instant::now()) {
+        let from = client.address;
+        tracing::warn!(
+            %from,
+            left_out,
+            "an HTTP request on the RESP port: its connection was closed. A web page may have sent it, to run commands through a browser"
+        );
+    }
 }
 
 /// Sends all replies. A client that does not read them is not read from meanwhile, so nothing piles up.

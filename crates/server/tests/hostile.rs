@@ -385,6 +385,31 @@ fn known_attacks_are_refused() {
     assert_eq!(client.value_of("CF.EXISTS cuckoo b").truth(), Some(true));
 }
 
+/// What a browser sends when a page on another website says `fetch(url, {method: "POST", body})`.
+#[test]
+fn web_page_runs_no_commands() {
+    let server = start_small(1);
+    let mut client = server.connect();
+    client.value_of("BF.ADD victim x");
+    let curl = "POST / HTTP/1.1\r\nHost: umbel\r\nContent-Length: 30\r\n\r\n";
+    let firefox = "POST / HTTP/1.1\r\nHost: localhost:6380\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n\
+        Accept: */*\r\nAccept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nContent-Type: text/plain;charset=UTF-8\r\n\
+        Content-Length: 30\r\nOrigin: http://example.org\r\nConnection: keep-alive\r\nSec-Fetch-Mode: no-cors\r\n\r\n";
+    let body = "BF.ADD fromweb x\r\nDEL victim\r\n";
+    // Some proxies change the request line and leave the head.
+    for head in [curl, firefox, "PATCH / HTTP/1.1\r\n\r\n", "Host: umbel\r\n"] {
+        let mut page = server.connect();
+        page.stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut said = String::new();
+        // The server may close before it has read everything.
+        let _ = page.stream.read_to_string(&mut said);
+        assert_eq!(said.lines().count(), 1, "{head}: {said}");
+        assert!(said.starts_with("-ERR Protocol error: this is an HTTP request"), "{head}: {said}");
+        assert_eq!(client.value_of("EXISTS victim fromweb"), Value::Integer(1), "{head}");
+    }
+    assert!(client.ask("GET victim").contains("unknown command"), "a command of Redis stays a command");
+}
+
 /// Chunks of filters, changed a little and put back: refused or taken, but never more than that.
 #[test]
 fn crafted_chunks_do_no_harm() {

@@ -25,9 +25,19 @@ pub struct Limits {
     pub authenticated: bool,
 }
 
+/// What an HTTP request is told. A web page can make a browser send one, with commands in its body.
+const HTTP: &str = "this is an HTTP request, and the port takes RESP only";
+
 /// Something that is not RESP. The connection cannot go on after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtocolError(String);
+
+impl ProtocolError {
+    /// Whether the client speaks HTTP, as browsers do.
+    pub fn is_http(&self) -> bool {
+        self.0 == HTTP
+    }
+}
 
 impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -288,10 +298,22 @@ impl Parser {
         if self.spans.len() > limits.arguments_max {
             return Err(ProtocolError("invalid multibulk length".into()));
         }
+        let word = |span: &Span| &words[span.start as usize..(span.start + span.bytes) as usize];
+        if is_http(self.spans.iter().map(word)) {
+            return Err(ProtocolError(HTTP.into()));
+        }
         self.at += end + 1;
         self.inline = (!self.spans.is_empty()).then_some(words);
         Ok(Some(self.spans.len()))
     }
+}
+
+/// Whether a line belongs to the head of an HTTP request: `POST`, as in Redis, any other request line, or a header.
+fn is_http<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> bool {
+    let Some(first) = words.next() else { return false };
+    first.eq_ignore_ascii_case(b"POST")
+        || first.ends_with(b":")
+        || words.nth(1).is_some_and(|version| version.starts_with(b"HTTP/"))
 }
 
 /// A number, if there is one, and where the line after it begins.

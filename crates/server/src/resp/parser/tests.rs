@@ -132,3 +132,33 @@ fn what_is_alike_is_what_the_parser_finds() {
     assert_eq!(inline.next(b"bf.add f abc\n", &LIMITS), Ok(Some(13)));
     assert_eq!(inline.command(b"bf.add f abc\n").head(2), b"", "no bytes of a client");
 }
+
+#[test]
+fn http_requests_end_the_connection() {
+    for line in [
+        "POST / HTTP/1.1",
+        "post /",
+        "GET / HTTP/1.1",
+        "GET /v1/filters HTTP/2",
+        "OPTIONS * HTTP/1.1",
+        "Host: umbel:6380",
+        "host:",
+        "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+    ] {
+        let input = format!("PING\r\n{line}\r\nDEL victim\r\n");
+        for piece in [1, input.len()] {
+            let error = in_pieces(input.as_bytes(), piece).unwrap_err();
+            assert!(error.contains("HTTP request"), "{line}: {error}");
+        }
+    }
+    // Commands that look a little like it, and the same words where no browser can put them.
+    for line in ["GET key", "GET key value", "BF.EXISTS urls http://a/", "DEL Host:"] {
+        assert_eq!(
+            commands(format!("{line}\r\n").as_bytes()).map(|commands| commands.len()),
+            Ok(1),
+            "{line}"
+        );
+    }
+    let post = b"*3\r\n$4\r\nPOST\r\n$1\r\n/\r\n$8\r\nHTTP/1.1\r\n";
+    assert_eq!(commands(post), Ok(vec![words(&["POST", "/", "HTTP/1.1"])]));
+}
