@@ -66,7 +66,7 @@ impl Connection {
     /// A connection to a server that may be silent for as long as `patience` before it answers.
     pub(crate) fn open(address: &Address, patience: Duration) -> Result<Self, String> {
         let told = |error| format!("{address}: {error}");
-        let stream = TcpStream::connect_timeout(&address.resolve()?, CONNECT).map_err(told)?;
+        let stream = address.connect(CONNECT)?;
         stream.set_nodelay(true).map_err(told)?;
         stream.set_read_timeout(Some(patience)).map_err(told)?;
         stream.set_write_timeout(Some(patience)).map_err(told)?;

@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     log_to_stderr(&config);
     raise_descriptors(u64::from(config.max_clients) + OWN_DESCRIPTORS);
     let tls = tls::Files::of(&config).map(Tls::open).transpose()?.map(Arc::new);
-    let (http, https) = (addresses(&config, config.http_port), addresses(&config, config.tls_http_port));
+    let (http, https) = (config.addresses(config.http_port), config.addresses(config.tls_http_port));
     // What engines say comes in until nobody asks any more: this ends last.
     let is_elsewhere = [&config.log, &config.blobs, &config.registry].iter().any(|url| url.is_some());
     let planes = is_elsewhere.then(planes::runtime).transpose()?;
@@ -74,8 +74,8 @@ async fn serve(
     [planes, domains]: [Option<&Handle>; 2],
 ) -> Result<ExitCode, Box<dyn Error>> {
     let doors = Doors {
-        plain: addresses(&config, config.port),
-        secure: addresses(&config, config.tls_port),
+        plain: config.addresses(config.port),
+        secure: config.addresses(config.tls_port),
         tls: tls.clone(),
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -268,10 +268,6 @@ async fn asked_to_end() -> std::io::Result<&'static str> {
             _ = hangup.recv() => {}
         }
     }
-}
-
-fn addresses(config: &Config, port: u16) -> Vec<SocketAddr> {
-    if port == 0 { Vec::new() } else { config.bind.iter().map(|address| (*address, port).into()).collect() }
 }
 
 fn banner(node: &Node, server: &Server, chores: &Chores, loops: usize, took: Duration) {

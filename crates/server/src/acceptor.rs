@@ -70,7 +70,7 @@ pub(crate) fn shares(loops: usize) -> (Vec<Share>, Vec<mpsc::Receiver<Arrival>>)
 }
 
 /// An error of a listener that names its address, and what to do if another process has it.
-pub(crate) fn cannot_listen(address: SocketAddr, what: &str, error: &io::Error) -> io::Error {
+fn cannot_listen(address: SocketAddr, what: &str, error: &io::Error) -> io::Error {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => {
             "; another process, perhaps another umbel serve, listens there: end it or choose another port"

@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use umbel_core::engine::{ClockSteps, Handle};
 use umbel_core::trend::Forecast;
 
-use crate::acceptor::cannot_listen;
+use crate::acceptor::listen;
 use crate::metrics::{Collect, Kind, Page, Registry};
 use crate::names::shown;
 use crate::node::{Node, Stop};
@@ -60,9 +60,7 @@ impl Chores {
         let plain = addresses.iter().map(|address| (address, None));
         let (secure, tls) = secure.map_or((&[][..], None), |(addresses, tls)| (addresses, Some(tls)));
         for (address, tls) in plain.chain(secure.iter().map(|address| (address, tls.clone()))) {
-            let named = |error: io::Error| cannot_listen(*address, "HTTP", &error);
-            let listener = std::net::TcpListener::bind(address).map_err(named)?;
-            listener.set_nonblocking(true)?;
+            let listener = listen(*address, "HTTP")?;
             bound.push(listener.local_addr()?);
             let router = http::router(Arc::clone(&shared) as Arc<dyn http::Node>, Arc::clone(&registry))
                 .merge(api::router(Arc::clone(&shared) as Arc<dyn api::Nodes>))

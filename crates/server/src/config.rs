@@ -14,7 +14,7 @@ mod load;
 mod tests;
 mod value;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,11 @@ use value::{
     Shared, Switch, Threshold, Version, Web, Word,
 };
 pub use value::{Named, SharedSecret};
+
+/// Whether the machine has an IPv6 loopback.
+fn has_ipv6() -> bool {
+    std::net::UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
+}
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -188,7 +193,7 @@ macro_rules! settings {
 }
 
 settings! {
-    bind: Vec<IpAddr> = "127.0.0.1", Addresses, fixed("bind"), "", "Addresses to listen on, between spaces or commas";
+    bind: Vec<IpAddr> = "127.0.0.1 ::1", Addresses, fixed("bind"), "", "Addresses to listen on, between spaces or commas; ::1 of the default is left out on a machine without IPv6";
     port: u16 = "6380", Number(0, 65535), fixed("port"), "", "Port for RESP, which Redis clients speak; 0 is none";
     http_port: u16 = "6381", Number(0, 65535), fixed(""), "", "Port for HTTP: console, API, health and metrics; 0 is none";
     http_name: String = "", Word, fixed(""), "", "Name by which browsers on this machine call this server while it has no password, besides localhost, addresses and names without a dot; requests by other names are refused, because websites that mean harm can let their own name stand for this machine";
@@ -216,8 +221,8 @@ settings! {
     domain_lease: Duration = "10s", Period(Duration::from_secs(1), Duration::from_secs(600)), fixed(""), "seconds", "How long others take a domain that says nothing for one that runs";
     password: Option<Digest> = "", Hidden, live("requirepass"), "", "Password of the default user; empty is none. Only its SHA-256 is kept";
     password_file: Option<PathBuf> = "", File, fixed(""), "", "File whose first line is that password";
-    protected_mode: bool = "yes", Switch, live("protected-mode"), "", "Whether other machines are refused while the default user has no password";
-    allow_public_without_password: bool = "no", Switch, fixed(""), "", "Whether to start on a public address without a password";
+    protected_mode: bool = "yes", Switch, live("protected-mode"), "", "Whether other machines are refused while the default user has no password; on, the server does not start on a public address without one";
+    allow_public_without_password: bool = "no", Switch, fixed(""), "", "The same as turning protected_mode off, whatever CONFIG SET says of that later";
     acl_file: Option<PathBuf> = "", File, fixed("aclfile"), "", "File with a line for each user, as ACL SAVE writes it";
     acl_log_length: u32 = "128", Number(0, 100_000), live("acllog-max-len"), "entries", "Refusals that ACL LOG keeps";
     tls_port: u16 = "0", Number(0, 65535), fixed("tls-port"), "", "Port for RESP over TLS; 0 is none";
@@ -412,11 +417,11 @@ impl Config {
             return fail("family is keyed, but secret_file is not set".to_owned());
         }
         // Users in a file may have any rights; their file is trusted to guard the default user.
-        let open = self.password.is_none() && self.acl_file.is_none() && !self.allow_public_without_password;
+        let open = self.password.is_none() && self.acl_file.is_none() && self.protects();
         if let Some(address) = self.bind.iter().find(|address| open && !address.is_loopback()) {
             return fail(format!(
                 "bind has {address}, which other machines reach, and there is no password; set password, \
-                 password_file or acl_file, or allow_public_without_password if this is meant"
+                 password_file or acl_file, or turn protected_mode off if this is meant"
             ));
         }
         Ok(())
@@ -455,13 +460,28 @@ impl Config {
         self.advertised().map(drop)
     }
 
+    /// Whether other machines are kept out as long as the default user has no password: from a server that starts, and from one that runs.
+    pub fn protects(&self) -> bool {
+        self.protected_mode && !self.allow_public_without_password
+    }
+
+    /// The addresses to listen on at this port; none for port 0, which is off.
+    pub fn addresses(&self, port: u16) -> Vec<SocketAddr> {
+        if port == 0 {
+            return Vec::new();
+        }
+        // An address that the user wrote is not left out in silence.
+        let is_there = |ip: &IpAddr| ip.is_ipv4() || self.is_given("bind") || has_ipv6();
+        self.bind.iter().filter(|ip| is_there(ip)).map(|ip| (*ip, port).into()).collect()
+    }
+
     /// Where other nodes reach this one.
     pub fn advertised(&self) -> Result<String, Error> {
         if !self.advertise.is_empty() {
             return Ok(self.advertise.clone());
         }
         match self.bind.iter().find(|address| !address.is_unspecified()) {
-            Some(address) => Ok(std::net::SocketAddr::new(*address, self.port).to_string()),
+            Some(address) => Ok(SocketAddr::new(*address, self.port).to_string()),
             None => Err(Error(
                 "bind is every address; say with advertise at which one other nodes reach this one".into(),
             )),

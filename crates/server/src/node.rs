@@ -328,7 +328,7 @@ impl Node {
 
     /// Why nobody may come from there, if so.
     pub fn keeps_out(&self, address: SocketAddr) -> Option<&'static str> {
-        let protects = self.config.load().protected_mode && !self.config.load().allow_public_without_password;
+        let protects = self.config.load().protects();
         (protects && !address.ip().to_canonical().is_loopback() && self.acl.is_open()).then_some(PROTECTED)
     }
 }

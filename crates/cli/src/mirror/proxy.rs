@@ -80,7 +80,7 @@ enum Old {
 /// A connection to the old server that has introduced itself as the address says; clients may do it again.
 async fn connect(address: &Address) -> Result<Old, String> {
     let told = |error: std::io::Error| format!("{address}: {error}");
-    let socket = TcpStream::connect(address.resolve()?).await.map_err(told)?;
+    let socket = TcpStream::connect(&address.resolve()?[..]).await.map_err(told)?;
     socket.set_nodelay(true).map_err(told)?;
     let mut words = Vec::new();
     match (&address.user, &address.password) {

@@ -1,8 +1,9 @@
 //! Where a server is: `redis://[user:password@]host[:port][/database]`, or `rediss://` with `?ca=FILE&cert=FILE&key=FILE` behind it.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
+use std::time::Duration;
 
 use umbel_client::Trust;
 use umbel_core::url::refuse_open_password;
@@ -21,11 +22,29 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    pub(crate) fn resolve(&self) -> Result<SocketAddr, String> {
+    /// Returns all addresses of the name, in the order in which they are to be tried.
+    pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, String> {
         let found = (self.host.as_str(), self.port).to_socket_addrs();
-        let mut found = found.map_err(|error| format!("{self}: {error}"))?;
-        found.next().ok_or_else(|| format!("{self}: the name has no address"))
+        let found: Vec<_> = found.map_err(|error| format!("{self}: {error}"))?.collect();
+        if found.is_empty() { Err(format!("{self}: the name has no address")) } else { Ok(found) }
     }
+
+    /// Connects to the first address of the name that takes the connection. Each gets that time for it.
+    pub(crate) fn connect(&self, time: Duration) -> Result<TcpStream, String> {
+        connect_to_any(&self.resolve()?, time).map_err(|why| format!("{self}: {why}"))
+    }
+}
+
+fn connect_to_any(addresses: &[SocketAddr], time: Duration) -> Result<TcpStream, String> {
+    let mut refusals = Vec::new();
+    for address in addresses {
+        match TcpStream::connect_timeout(address, time) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if addresses.len() == 1 => return Err(error.to_string()),
+            Err(error) => refusals.push(format!("{address}: {error}")),
+        }
+    }
+    Err(refusals.join("; "))
 }
 
 impl FromStr for Address {
@@ -153,6 +172,20 @@ mod tests {
         let six = parsed("redis://[::1]:6380");
         assert_eq!((six.host.as_str(), six.port), ("::1", 6380));
         assert_eq!(parsed("redis://[::1]").port, 6379);
+    }
+
+    #[test]
+    fn every_address_of_a_name_is_tried() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        // Addresses of this machine where no server listens; the first one is what `localhost` means first on many machines.
+        let closed: Vec<SocketAddr> =
+            ["::1", "127.0.0.3"].map(|ip| SocketAddr::new(ip.parse().unwrap(), open.port())).to_vec();
+        let time = Duration::from_secs(5);
+        let all = [&closed[..], &[open]].concat();
+        assert_eq!(connect_to_any(&all, time).unwrap().peer_addr().unwrap(), open);
+        let why = connect_to_any(&closed, time).unwrap_err();
+        assert!(closed.iter().all(|address| why.contains(&address.to_string())), "{why}");
     }
 
     #[test]

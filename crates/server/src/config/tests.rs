@@ -153,7 +153,21 @@ fn what_does_not_go_together_is_refused() {
         assert!(error.contains(expected), "{error}");
     }
     load(&[], &[("bind", "0.0.0.0"), ("requirepass", "secret")]).unwrap();
-    load(&[], &[("bind", "*"), ("allow-public-without-password", "yes")]).unwrap();
+    for meant in [("allow-public-without-password", "yes"), ("protected-mode", "no")] {
+        load(&[], &[("bind", "*"), meant]).unwrap();
+    }
+}
+
+#[test]
+fn both_loopbacks_are_bound_where_there_are_two() {
+    let addresses = |flags: &[(&str, &str)]| load(&[], flags).unwrap().addresses(6380);
+    let (four, six) = ("127.0.0.1:6380".parse().unwrap(), "[::1]:6380".parse().unwrap());
+    let expected = if has_ipv6() { vec![four, six] } else { vec![four] };
+    assert_eq!(addresses(&[]), expected);
+    assert_eq!(addresses(&[("bind", "127.0.0.1")]), [four]);
+    // If there is no IPv6, the server says that it cannot listen there.
+    assert_eq!(addresses(&[("bind", "::1")]), [six]);
+    assert_eq!(load(&[], &[]).unwrap().addresses(0), []);
 }
 
 #[test]
