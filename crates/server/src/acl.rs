@@ -70,10 +70,16 @@ pub const CATEGORIES: [&str; 23] = [
     "cuckoo",
 ];
 
-/// What is wrong with a request, as Redis words it, without the error code.
+/// What is wrong with a request, without the error code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Error(pub(crate) String);
+pub enum Error {
+    /// As Redis words it.
+    #[error("{0}")]
+    Invalid(String),
+    /// The caller lacks rights that this user has, or would have.
+    #[error("user '{0}' has, or would have, rights that you do not have")]
+    Beyond(String),
+}
 
 /// Why a command may not be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +134,15 @@ impl Login {
     }
 }
 
+/// Refuses what differs from the other users and is not within the rights of `by`.
+fn check_within(by: &User, users: &Users, others: &Users) -> Result<(), Error> {
+    let is_same = |user: &Arc<User>| others.get(user.name()).is_some_and(|other| Arc::ptr_eq(user, other));
+    match users.values().find(|user| !is_same(user) && !by.includes(user)) {
+        Some(user) => Err(Error::Beyond(user.name().to_owned())),
+        None => Ok(()),
+    }
+}
+
 impl Acl {
     /// The default user alone, with this password or with none.
     pub fn new(commands: Arc<dyn Commands>, password: Option<Digest>) -> Self {
@@ -177,10 +192,20 @@ impl Acl {
         Some(&login.user)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Users) -> Result<T, Error>) -> Result<T, Error> {
+    /// Changes users, all or none. `by` may neither give nor take rights that it does not have itself; the server may.
+    fn change<T>(
+        &self,
+        by: Option<&User>,
+        change: impl FnOnce(&mut Users) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut users = Users::clone(&self.users.load());
+        let before = self.users.load();
+        let mut users = Users::clone(&before);
         let outcome = change(&mut users)?;
+        if let Some(by) = by {
+            check_within(by, &before, &users)?;
+            check_within(by, &users, &before)?;
+        }
         self.users.store(Arc::new(users));
         // After the users: who sees the new version finds them.
         self.version.fetch_add(1, Ordering::Release);
@@ -188,12 +213,12 @@ impl Acl {
     }
 
     /// `ACL SETUSER`: rules in order, all or none. A user that is not there is made.
-    pub fn set_user(&self, name: &str, rules: &[&str]) -> Result<(), Error> {
-        self.change(|users| {
+    pub fn set_user(&self, by: Option<&User>, name: &str, rules: &[&str]) -> Result<(), Error> {
+        self.change(by, |users| {
             let user = match users.get(name) {
                 Some(user) => Arc::clone(user),
                 None if users.len() >= USERS_MAX => {
-                    return Err(Error(format!("there are {USERS_MAX} users, which is the limit")));
+                    return Err(Error::Invalid(format!("there are {USERS_MAX} users, which is the limit")));
                 }
                 None => Arc::new(User::new(name, &*self.commands)?),
             };
@@ -204,29 +229,25 @@ impl Acl {
     }
 
     /// `ACL DELUSER`: how many there were. The default user stays.
-    pub fn delete_users(&self, names: &[&str]) -> Result<usize, Error> {
+    pub fn delete_users(&self, by: Option<&User>, names: &[&str]) -> Result<usize, Error> {
         if names.contains(&DEFAULT) {
-            return Err(Error("The 'default' user cannot be removed".to_owned()));
+            return Err(Error::Invalid("The 'default' user cannot be removed".to_owned()));
         }
-        self.change(|users| Ok(names.iter().filter(|name| users.remove(**name).is_some()).count()))
+        self.change(by, |users| Ok(names.iter().filter(|name| users.remove(**name).is_some()).count()))
     }
 
     /// `CONFIG SET requirepass`: the only password of the default user, or none.
     pub fn set_password(&self, password: Option<Digest>) -> Result<(), Error> {
         match password {
-            Some(digest) => self.set_user(DEFAULT, &["resetpass", &format!("#{}", digest.hex())]),
-            None => self.set_user(DEFAULT, &["nopass"]),
+            Some(digest) => self.set_user(None, DEFAULT, &["resetpass", &format!("#{}", digest.hex())]),
+            None => self.set_user(None, DEFAULT, &["nopass"]),
         }
     }
 
-    /// `ACL LIST`: a line for each user, by name.
-    pub fn list(&self) -> Vec<String> {
-        self.users.load().values().map(|user| user.line()).collect()
-    }
-
-    /// `ACL USERS`: the names, in order.
-    pub fn names(&self) -> Vec<String> {
-        self.users.load().keys().cloned().collect()
+    /// `ACL LIST` and `ACL USERS`: those whose rights the asking user has, by name; all for the server itself.
+    pub fn users_within(&self, by: Option<&User>) -> Vec<Arc<User>> {
+        let users = self.users.load();
+        users.values().filter(|user| by.is_none_or(|by| by.includes(user))).cloned().collect()
     }
 
     /// `ACL CAT`: all categories.
@@ -246,7 +267,7 @@ impl Acl {
         let has = |index: &usize| self.commands.categories(*index).contains(&small.as_str());
         let commands: Vec<_> = (0..self.commands.len()).filter(has).collect();
         if commands.is_empty() && !CATEGORIES.contains(&small.as_str()) {
-            return Err(Error(format!("Unknown category '{name}'")));
+            return Err(Error::Invalid(format!("Unknown category '{name}'")));
         }
         Ok(commands.into_iter().map(|index| self.commands.name(index).to_owned()).collect())
     }
@@ -259,7 +280,7 @@ impl Acl {
         keys: &[&[u8]],
         access: Access,
     ) -> Result<Option<String>, Error> {
-        let user = self.user(name).ok_or_else(|| Error(format!("User '{name}' not found")))?;
+        let user = self.user(name).ok_or_else(|| Error::Invalid(format!("User '{name}' not found")))?;
         let called =
             if usize::from(command) < self.commands.len() { self.commands.name(command.into()) } else { "?" };
         Ok(user.can(command, keys.iter().copied(), access).err().map(|denied| match denied {
@@ -280,7 +301,7 @@ impl Acl {
 /// `ACL GENPASS`: so many bits of the system's randomness, in hexadecimal.
 pub fn generate_password(bits: i64) -> Result<String, Error> {
     if !(1..=4096).contains(&bits) {
-        return Err(Error(
+        return Err(Error::Invalid(
             "ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096"
                 .to_owned(),
         ));
@@ -288,7 +309,7 @@ pub fn generate_password(bits: i64) -> Result<String, Error> {
     let digits = (bits as usize).div_ceil(4);
     let mut bytes = vec![0; digits.div_ceil(2)];
     let random = rustls::crypto::ring::default_provider().secure_random;
-    random.fill(&mut bytes).map_err(|_| Error("the system has no random bytes".to_owned()))?;
+    random.fill(&mut bytes).map_err(|_| Error::Invalid("the system has no random bytes".to_owned()))?;
     let mut text = hex(&bytes);
     text.truncate(digits);
     Ok(text)

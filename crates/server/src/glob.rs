@@ -19,6 +19,96 @@ pub fn literal_prefix(pattern: &[u8]) -> &[u8] {
     &pattern[..pattern.iter().position(special).unwrap_or(pattern.len())]
 }
 
+/// Longest pattern that [`covers`] looks into.
+const COVERED_BYTES_MAX: usize = 1024;
+
+/// Whether `outer` matches every text that `inner` matches. Two different patterns of which one is very long are not compared:
+/// then it may be wrong by saying no, and never by saying yes.
+pub fn covers(outer: &[u8], inner: &[u8]) -> bool {
+    if outer == inner {
+        return true;
+    }
+    if outer.len().max(inner.len()) > COVERED_BYTES_MAX {
+        return false;
+    }
+    let (outer, inner) = (elements(outer), elements(inner));
+    // As in `run`, with the elements of a pattern for letters. Only a star takes a star.
+    let (mut at, mut place) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    loop {
+        match (outer.get(at), inner.get(place)) {
+            (Some(Element::Star), _) => {
+                at += 1;
+                star = Some((at, place));
+                continue;
+            }
+            (Some(Element::Letter(outer)), Some(Element::Letter(inner))) if inner.is_within(outer) => {
+                (at, place) = (at + 1, place + 1);
+                continue;
+            }
+            (None, None) => return true,
+            (Some(_), None) => return false,
+            (_, Some(_)) => {}
+        }
+        match star {
+            Some((behind, taken)) => {
+                (at, place) = (behind, taken + 1);
+                star = Some((behind, taken + 1));
+            }
+            None => return false,
+        }
+    }
+}
+
+/// What a part of a pattern matches.
+#[derive(Debug, PartialEq)]
+enum Element {
+    Letter(Letters),
+    Star,
+}
+
+/// A set of letters, a bit for each.
+#[derive(Debug, PartialEq)]
+struct Letters([u64; 4]);
+
+impl Letters {
+    const ALL: Self = Self([u64::MAX; 4]);
+
+    fn is_within(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0).all(|(ours, theirs)| ours & !theirs == 0)
+    }
+}
+
+/// A pattern in parts. Of stars and letters of any kind that stand together there is one star, at the end: `*?` is `?*`.
+fn elements(pattern: &[u8]) -> Vec<Element> {
+    let (mut elements, mut at) = (Vec::new(), 0);
+    while at < pattern.len() {
+        if pattern[at] == b'*' {
+            at += 1;
+            if elements.last() != Some(&Element::Star) {
+                elements.push(Element::Star);
+            }
+            continue;
+        }
+        let mut letters = [0; 4];
+        for letter in 0..=u8::MAX {
+            if step(pattern, at, letter, |byte| byte).is_some() {
+                letters[usize::from(letter / 64)] |= 1 << (letter % 64);
+            }
+        }
+        let letters = Letters(letters);
+        let behind_stars = elements.pop_if(|last| letters == Letters::ALL && *last == Element::Star);
+        elements.push(Element::Letter(letters));
+        elements.extend(behind_stars);
+        at = match pattern[at] {
+            b'[' => class(pattern, at + 1, 0, |byte| byte).1,
+            b'\\' if at + 1 < pattern.len() => at + 2,
+            _ => at + 1,
+        };
+    }
+    elements
+}
+
 fn run(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8 + Copy) -> bool {
     let (mut at, mut place) = (0, 0);
     // Behind the last star, and how much of the text it has taken.
@@ -159,6 +249,48 @@ mod tests {
     }
 
     #[test]
+    fn patterns_cover_others() {
+        for (outer, inner, expected) in [
+            ("*", "*", true),
+            ("*", "", true),
+            ("*", "public:[a-z]*", true),
+            ("**", "*", true),
+            ("", "*", false),
+            ("public:*", "*", false),
+            ("public:*", "public:*", true),
+            ("public:*", "public:a", true),
+            ("public:*", "public:", true),
+            ("public:*", "public:news:*", true),
+            ("public:*", "public:?", true),
+            ("public:*", "public*", false),
+            ("public:*", "publi[c]:*", true),
+            ("public:*", "publi[cd]:*", false),
+            ("public:*", "publi?:*", false),
+            ("public:*", "\\public:*", true),
+            ("public:*", "[p]ublic:\\*", true),
+            ("public:\\*", "public:*", false),
+            ("public:*", "*public:*", false),
+            ("*:public", "a*:public", true),
+            ("*a*b*", "xa*yb", true),
+            ("*a*b*", "xb*ya", false),
+            ("?*", "*?", true),
+            ("?*?", "??*", true),
+            ("??*", "?*", false),
+            ("[a-z]x", "[b-d]x", true),
+            ("[^a]", "b", true),
+            ("[^a]", "[ab]", false),
+            ("a", "?", false),
+            ("[ab]", "a", true),
+            ("abc", "ab", false),
+            ("ab", "abc", false),
+        ] {
+            assert_eq!(covers(outer.as_bytes(), inner.as_bytes()), expected, "{outer} {inner}");
+        }
+        let long = [b"a".repeat(COVERED_BYTES_MAX), b"*".to_vec()].concat();
+        assert!(covers(&long, &long) && !covers(&long, b"a"));
+    }
+
+    #[test]
     fn hostile_patterns_end() {
         let begun = Instant::now();
         let pattern = b"a*".repeat(1000);
@@ -183,6 +315,16 @@ mod tests {
         #[test]
         fn stars_are_tried_enough(pattern in "[ab*?\\[\\]\\\\^-]{0,9}", text in "[ab\\]-]{0,9}") {
             prop_assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), oracle(pattern.as_bytes(), text.as_bytes()));
+        }
+
+        #[test]
+        fn what_is_covered_is_matched(
+            outer in "[ab*?\\[\\]\\\\^-]{0,6}",
+            inner in "[ab*?\\[\\]\\\\^-]{0,6}",
+            text in "[ab\\]-]{0,6}",
+        ) {
+            let (outer, inner, text) = (outer.as_bytes(), inner.as_bytes(), text.as_bytes());
+            prop_assert!(!covers(outer, inner) || !matches(inner, text) || matches(outer, text));
         }
     }
 }

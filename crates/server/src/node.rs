@@ -170,7 +170,7 @@ impl Node {
             .map_err(|error| umbel_core::Error::Retry(format!("cannot start threads: {error}")))?;
         let acl = Acl::new(Arc::new(table::Rules), config.password);
         if let Some(path) = &config.acl_file {
-            acl.load(path).map_err(invalid)?;
+            acl.load(None, path).map_err(invalid)?;
         }
         acl.log().resize(config.acl_log_length as usize);
         let slowlog = Slowlog::default();

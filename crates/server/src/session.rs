@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use umbel_core::engine::{Answer, Handle, Written};
 use umbel_filter::Fingerprint;
 
-use crate::acl::{Access, Denied, Login, Reason};
+use crate::acl::{Access, Denied, Login, Reason, User};
 use crate::batch::Part;
 use crate::clients::Client;
 use crate::cluster::wire;
@@ -22,7 +22,7 @@ use crate::commands::table::{self, Id, Row};
 use crate::commands::{self, Outcome, Refusal};
 use crate::event_loop::{Local, Room};
 use crate::latency::Event;
-use crate::names::name_of;
+use crate::names::{key_of, name_of};
 use crate::node::{Node, unix_time};
 use crate::resp::{Command, Limits, Parser, Reply};
 
@@ -30,6 +30,10 @@ use crate::resp::{Command, Limits, Parser, Reply};
 const RUN_KEYS_MAX: usize = 1 << 14;
 /// Bytes of a filter's name that a session keeps room for.
 const KEY_BYTES_KEPT: usize = 256;
+
+/// The reply to commands that show or change filters of all names, for a user of some.
+const NOT_ALL_KEYS: &str =
+    "NOPERM the command concerns all filters, and the user may not access all of them (~*)";
 
 /// A client and what it has said so far.
 #[derive(Debug)]
@@ -338,9 +342,8 @@ impl Session {
         if row.is("no_auth") {
             return Ok(());
         }
-        let access = if row.is("write") { Access::WRITE } else { Access::READ };
         let keys = row.key_positions(command.len()).map(|position| command.get(position));
-        let Err(denied) = user.can(row.id as u16, keys, access) else { return Ok(()) };
+        let Err(denied) = user.can(row.id as u16, keys, access(row)) else { return Ok(()) };
         let (reason, object) = match &denied {
             Denied::Command => (Reason::Command, row.name.as_bytes()),
             Denied::Key(key) => (Reason::Key, &key[..]),
@@ -349,6 +352,24 @@ impl Session {
         let now = unix_time().as_millis() as u64;
         node.acl.log().record(reason, context, object, user.name(), self.client.line(node.now()), now);
         Err(denied.reply(user.name(), row.name).into())
+    }
+
+    /// The user that the client is, as of its last command.
+    pub(crate) fn user(&self) -> Option<Arc<User>> {
+        self.login.as_ref().map(|login| Arc::clone(login.user()))
+    }
+
+    /// Refuses a command that concerns filters of all names, if the client may run it on some of them only.
+    pub(crate) fn permit_all_keys(&self, id: Id) -> Outcome {
+        let may = |login: &Login| login.user().can_on_all_keys(id as u16, access(id.row()));
+        if self.login.as_ref().is_some_and(may) { Ok(()) } else { Err(NOT_ALL_KEYS.into()) }
+    }
+
+    /// Whether a list that the client asked for with this command shows a filter.
+    pub(crate) fn sees(&self, id: Id, name: &str) -> bool {
+        let key = key_of(name);
+        let may = |login: &Login| login.user().can(id as u16, [&key[..]], Access::READ).is_ok();
+        self.login.as_ref().is_some_and(may)
     }
 
     fn collect(&mut self, id: Id, command: Command<'_>) {
@@ -734,6 +755,11 @@ impl Run {
         let hashed = self.filter.as_ref().map(|filter| filter.hasher().fingerprint(item));
         self.keys.push(hashed.unwrap_or_default());
     }
+}
+
+/// What a command does with its keys.
+fn access(row: &Row) -> Access {
+    if row.is("write") { Access::WRITE } else { Access::READ }
 }
 
 fn is_run(id: Id) -> bool {

@@ -162,3 +162,116 @@ fn tokens_and_users_have_their_rights_and_no_more() {
     assert_eq!(door.ask("DELETE", &format!("/v1/tokens/{id}"), &[root], b"").0, 204);
     assert_eq!(door.post_as("/v1/filters/urls/check", &keys, &[&reader]).0, 401, "it was revoked");
 }
+
+#[test]
+fn limited_token_makes_no_unlimited_one() {
+    let door = Door::open(start_with(common::new_folder(), |config| {
+        config.password = Some(umbel_server::digest::Digest::of(b"secret"));
+    }));
+    // "default:secret"
+    let root = "authorization: Basic ZGVmYXVsdDpzZWNyZXQ=";
+    let make = |body: &Value, by: &str| door.post_as("/v1/tokens", body, &[by]);
+    let bearer = |made: &Value| format!("authorization: Bearer {}", made["token"].as_str().unwrap());
+    let (_, unlimited) = make(&json!({ "scope": "admin" }), root);
+    let (_, made) =
+        make(&json!({ "scope": "admin", "filters": "public:*", "expires_in_seconds": 3600 }), root);
+    let limited = bearer(&made);
+
+    for filters in ["*", "**", "public*", "private", "*public:*", "?ublic:*"] {
+        for scope in ["admin", "write", "read"] {
+            let (status, fault) = make(&json!({ "scope": scope, "filters": filters }), &limited);
+            assert_eq!(
+                (status, &fault["error"]["code"]),
+                (403, &json!("forbidden")),
+                "{scope} {filters}: {fault}"
+            );
+        }
+    }
+    assert_eq!(make(&json!({ "scope": "admin" }), &limited).0, 403, "all filters, if none are named");
+    let longer = json!({ "scope": "read", "filters": "public:a", "expires_in_seconds": 7200 });
+    let (status, fault) = make(&longer, &limited);
+    assert!(status == 403 && fault.to_string().contains("7200"), "{fault}");
+
+    let (status, mine) = make(&json!({ "scope": "admin", "filters": "public:news:*" }), &limited);
+    assert_eq!(status, 201, "{mine}");
+    assert_eq!(mine["expires_ms"], made["expires_ms"], "it ends with the one that made it");
+    let listed = |by: &str| -> Vec<Value> {
+        let (_, _, body) = door.ask("GET", "/v1/tokens", &[by], b"");
+        let list: Value = serde_json::from_str(&body).unwrap();
+        let mut ids: Vec<_> =
+            list["tokens"].as_array().unwrap().iter().map(|token| token["id"].clone()).collect();
+        ids.sort_by_key(Value::to_string);
+        ids
+    };
+    let ids = |all: &[&Value]| {
+        let mut ids: Vec<_> = all.iter().map(|token| token["id"].clone()).collect();
+        ids.sort_by_key(Value::to_string);
+        ids
+    };
+    assert_eq!(listed(root), ids(&[&unlimited, &made, &mine]));
+    assert_eq!(listed(&limited), ids(&[&made, &mine]));
+    assert_eq!(listed(&bearer(&mine)), ids(&[&mine]));
+    let revoke = |token: &Value, by: &str| {
+        door.ask("DELETE", &format!("/v1/tokens/{}", token["id"].as_str().unwrap()), &[by], b"").0
+    };
+    assert_eq!(revoke(&unlimited, &limited), 403);
+    assert_eq!(revoke(&made, &bearer(&mine)), 403);
+    assert_eq!(listed(root).len(), 3);
+    assert_eq!((revoke(&mine, &limited), revoke(&mine, &limited)), (204, 404));
+}
+
+/// The same over RESP: no user gets what its maker does not hold, and no user is changed or seen that holds more.
+#[test]
+fn limited_users_stay_limited() {
+    let server = start_with(common::new_folder(), |config| {
+        config.password = Some(umbel_server::digest::Digest::of(b"secret"));
+    });
+    let login = |name: &str, password: &str| {
+        let mut client = server.connect();
+        assert_eq!(client.ask(&format!("AUTH {name} {password}")), "+OK\r\n");
+        client
+    };
+    let mut root = login("default", "secret");
+    for (name, rules) in
+        [("alice", "~public:* +@all"), ("bob", "~* -@all +@admin +@connection"), ("carol", "~* +@all")]
+    {
+        assert_eq!(root.ask(&format!("ACL SETUSER {name} on >pw {rules}")), "+OK\r\n");
+    }
+    for name in ["alice", "bob"] {
+        let mut client = login(name, "pw");
+        for command in [
+            "ACL SETUSER eve on >pw ~* +@all",
+            "ACL SETUSER eve on >pw ~* +@read",
+            "ACL SETUSER carol >mine",
+            "ACL SETUSER carol off",
+            "ACL SETUSER default nopass",
+            "ACL DELUSER carol",
+            "ACL GETUSER carol",
+            "ACL DRYRUN carol GET x",
+            "CONFIG SET requirepass \"\"",
+            "CONFIG SET slowlog-max-len 5 password mine",
+        ] {
+            let reply = client.ask(command);
+            let expected = if command.contains("DRYRUN") { "-" } else { "-NOPERM" };
+            assert!(reply.starts_with(expected), "{name}: {command}: {reply}");
+        }
+        // Their own rights they may have again, change and see.
+        let own = client.ask(&format!("ACL GETUSER {name}"));
+        assert!(own.starts_with('*') || own.starts_with('%'), "{own}");
+        let (users, list) = (client.ask("ACL USERS"), client.ask("ACL LIST"));
+        for said in [&users, &list] {
+            assert!(
+                said.contains(name) && !said.contains("carol") && !said.contains("default"),
+                "{name}: {said}"
+            );
+        }
+    }
+    let mut alice = login("alice", "pw");
+    assert_eq!(alice.ask("ACL SETUSER dave on >pw ~public:d* +@read"), "+OK\r\n");
+    assert_eq!(alice.ask("ACL DELUSER dave"), ":1\r\n");
+    for command in ["ACL LOG", "ACL SAVE"] {
+        assert!(alice.ask(command).starts_with("-NOPERM"), "{command}");
+    }
+    assert!(root.ask("ACL USERS").contains("carol"));
+    drop(login("carol", "pw"));
+}

@@ -25,7 +25,7 @@ fn settle(server: &Running) {
         let live = ROWS.iter().filter(|row| row.live).map(|row| (row.name, row.default));
         node.config.set(&live.collect::<Vec<_>>()).expect("the defaults are allowed");
         let rules = ["reset", "on", "nopass", "~*", "&*", "+@all"];
-        node.acl.set_user("default", &rules).expect("rules as in the beginning");
+        node.acl.set_user(None, "default", &rules).expect("rules as in the beginning");
         let config = node.config.load();
         node.slowlog.set(config.slowlog_threshold_us, config.slowlog_length as usize);
     };

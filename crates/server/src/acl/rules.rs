@@ -85,6 +85,37 @@ impl Rules {
         self.all_keys || self.keys.iter().any(fits)
     }
 
+    /// Whether a command of the table is allowed with every key.
+    pub(super) fn allows_all_keys(&self, command: usize, access: Access) -> bool {
+        self.allows_command(command) && self.covers_key(b"*", access)
+    }
+
+    /// Whether all keys of a pattern are allowed.
+    fn covers_key(&self, pattern: &[u8], access: Access) -> bool {
+        let covers = |rule: &KeyPattern| rule.access.covers(access) && glob::covers(&rule.pattern, pattern);
+        self.all_keys || self.keys.iter().any(covers)
+    }
+
+    fn covers_keys_of(&self, other: &Self) -> bool {
+        let is_covered = |rule: &KeyPattern| self.covers_key(&rule.pattern, rule.access);
+        if other.all_keys {
+            self.covers_key(b"*", Access::READ_WRITE)
+        } else {
+            other.keys.iter().all(is_covered)
+        }
+    }
+
+    /// Whether these permissions, taken together, allow all that `other` allows. Each command needs one of them that has all keys of
+    /// `other`, since a command may name several. Channels mean nothing here: no command uses one.
+    pub(super) fn include<'r>(ours: impl Iterator<Item = &'r Self>, other: &Self) -> bool {
+        let (mut left, mut base) = (other.bits.clone(), other.base);
+        for rules in ours.filter(|rules| rules.covers_keys_of(other)) {
+            left.iter_mut().zip(&rules.bits).for_each(|(left, allowed)| *left &= !allowed);
+            base &= !rules.base;
+        }
+        !base && left.iter().all(|word| *word == 0)
+    }
+
     /// Takes one rule. `None` if it is no rule of this kind.
     pub(super) fn apply(&mut self, rule: &str, commands: &dyn Commands) -> Option<Result<(), &'static str>> {
         let small = rule.to_ascii_lowercase();

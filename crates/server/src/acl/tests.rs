@@ -34,9 +34,17 @@ fn acl() -> Acl {
     Acl::new(Arc::new(Table), None)
 }
 
+fn lines(acl: &Acl) -> Vec<String> {
+    acl.users_within(None).iter().map(|user| user.line()).collect()
+}
+
+fn names(acl: &Acl) -> Vec<String> {
+    acl.users_within(None).iter().map(|user| user.name().to_owned()).collect()
+}
+
 fn set(acl: &Acl, rules: &str) -> Result<(), String> {
     let rules: Vec<_> = rules.split(' ').collect();
-    acl.set_user("alice", &rules).map_err(|error| error.to_string())
+    acl.set_user(None, "alice", &rules).map_err(|error| error.to_string())
 }
 
 /// What alice's line comes to, without `user alice`.
@@ -58,7 +66,7 @@ const PW: &str = "30c952fab122c3f9759f02a6d95c3758b246b4fee239957b2d4fee46e26170
 
 #[test]
 fn lines_are_those_of_redis() {
-    assert_eq!(acl().list(), ["user default on nopass sanitize-payload ~* &* +@all"]);
+    assert_eq!(lines(&acl()), ["user default on nopass sanitize-payload ~* &* +@all"]);
     for (rules, expected) in [
         ("off", "off sanitize-payload resetchannels -@all".to_owned()),
         (
@@ -127,12 +135,12 @@ fn errors_are_those_of_redis() {
     assert!(set(&acl, "allchannels &x").unwrap_err().contains("Try 'resetchannels'"));
     set(&acl, "on +get").unwrap();
     set(&acl, "+set off wat").unwrap_err();
-    assert!(acl.list()[0].contains("alice on sanitize-payload resetchannels -@all +get"), "all or nothing");
-    let error = acl.set_user("a b", &[]).unwrap_err().to_string();
+    assert!(lines(&acl)[0].contains("alice on sanitize-payload resetchannels -@all +get"), "all or nothing");
+    let error = acl.set_user(None, "a b", &[]).unwrap_err().to_string();
     assert_eq!(error, "Usernames can't contain spaces or null characters");
-    assert_eq!(acl.delete_users(&["alice", "bob"]), Ok(1));
+    assert_eq!(acl.delete_users(None, &["alice", "bob"]), Ok(1));
     assert_eq!(
-        acl.delete_users(&["default"]).unwrap_err().to_string(),
+        acl.delete_users(None, &["default"]).unwrap_err().to_string(),
         "The 'default' user cannot be removed"
     );
 }
@@ -184,18 +192,18 @@ fn logins_follow_their_users() {
     acl.current(&mut login).unwrap().can(index("set"), [], Access::READ).unwrap();
     set(&acl, "off").unwrap();
     acl.authenticate("alice", b"pw").unwrap_err();
-    acl.delete_users(&["alice"]).unwrap();
+    acl.delete_users(None, &["alice"]).unwrap();
     assert!(acl.current(&mut login.clone()).is_none());
     set(&acl, "on nopass allcommands").unwrap();
     assert!(acl.current(&mut login).is_none(), "another alice");
 
     let mut login = acl.authenticate("alice", b"").unwrap();
-    let text = acl.list().join("\n");
-    acl.load_text(&text, "").unwrap();
+    let text = lines(&acl).join("\n");
+    acl.load_text(None, &text, "").unwrap();
     assert!(acl.current(&mut login).is_some(), "nothing has changed");
-    acl.load_text(&text.replace("+@all", "-@all"), "").unwrap();
+    acl.load_text(None, &text.replace("+@all", "-@all"), "").unwrap();
     assert!(acl.current(&mut login).is_none());
-    acl.load_text(&text, "").unwrap();
+    acl.load_text(None, &text, "").unwrap();
 
     acl.set_password(Some(Digest::of(b"new"))).unwrap();
     assert!(!acl.is_open());
@@ -216,7 +224,7 @@ fn users_are_described() {
     assert_eq!(described.root, root);
     let selector = Permissions { commands: "-@all +set".into(), keys: "%R~b".into(), channels: "&c".into() };
     assert_eq!(described.selectors, [selector]);
-    assert_eq!(acl.names(), ["alice", "default"]);
+    assert_eq!(names(&acl), ["alice", "default"]);
 }
 
 #[test]
@@ -226,9 +234,9 @@ fn files_are_taken_as_a_whole() {
     set(&acl, "on >pw +get ~a (+set ~b)").unwrap();
     let path = std::env::temp_dir().join(format!("umbel-acl-{}", std::process::id()));
     acl.save(&path).unwrap();
-    let before = acl.list();
+    let before = lines(&acl);
     let text = "user bob on\n\n# a comment\nuser carol +foo\nalice\nuser bob off\nuser d (+get\n";
-    let error = acl.load_text(text, "users.acl").unwrap_err().to_string();
+    let error = acl.load_text(None, text, "users.acl").unwrap_err().to_string();
     for part in [
         "users.acl:4: Error in modifier '+foo'",
         "users.acl:5: ",
@@ -237,14 +245,14 @@ fn files_are_taken_as_a_whole() {
     ] {
         assert!(error.contains(part), "{error}");
     }
-    assert_eq!(acl.list(), before);
-    acl.load_text("user bob on nopass +@all ~*\r\n", "users.acl").unwrap();
-    assert_eq!(acl.names(), ["bob", "default"]);
-    acl.load(&path).unwrap();
-    assert_eq!(acl.list(), before);
+    assert_eq!(lines(&acl), before);
+    acl.load_text(None, "user bob on nopass +@all ~*\r\n", "users.acl").unwrap();
+    assert_eq!(names(&acl), ["bob", "default"]);
+    acl.load(None, &path).unwrap();
+    assert_eq!(lines(&acl), before);
     std::fs::remove_file(&path).unwrap();
-    assert!(acl.load(&path).unwrap_err().to_string().contains("umbel-acl-"));
-    assert_eq!(acl.list(), before);
+    assert!(acl.load(None, &path).unwrap_err().to_string().contains("umbel-acl-"));
+    assert_eq!(lines(&acl), before);
 }
 
 #[test]
@@ -288,4 +296,84 @@ fn smaller_commands() {
     assert_eq!(dry("set", "a").unwrap(), "User alice has no permissions to run the 'set' command");
     assert_eq!(dry("get", "b").unwrap(), "User alice has no permissions to access the 'b' key");
     assert_eq!(acl.dry_run("bob", 0, &[], Access::READ).unwrap_err().to_string(), "User 'bob' not found");
+}
+
+fn user(rules: &str) -> User {
+    let rules: Vec<_> = rules.split(' ').collect();
+    User::new("someone", &Table).and_then(|user| user.with(&rules, &Table)).unwrap()
+}
+
+#[test]
+fn rights_include_others() {
+    for (ours, theirs, expected) in [
+        // Everything, and nothing.
+        ("~* +@all", "~* +@all", true),
+        ("~* +@all", "~* &* +@all (~a +get)", true),
+        ("~public:* +@all", "~* +@all", false),
+        ("reset", "~a", true),
+        ("reset", "+get", false),
+        ("~* +@all -set", "~* +@all", false),
+        ("~* +@all", "~* +@all -set", true),
+        ("~* +@all -set", "~* +@all -set -get", true),
+        // All commands of today are not those to come.
+        ("~* +@read +@write +@admin +@slow", "~* +@all", false),
+        ("~* +@read +@write +@admin +@slow", "~* +@read +config", true),
+        // Keys.
+        ("~public:* +@all", "~public:* +@all", true),
+        ("~public:* +@all", "~public:news:* +@read", true),
+        ("~public:* +@all", "~public* +@read", false),
+        ("~public:* +@all", "~public:* ~private +get", false),
+        ("~a* ~b* +@all", "~b1 ~a? +@all", true),
+        ("~** +@all", "~* +@all", true),
+        ("~public:* +@all", "+@all", true),
+        // What may be done with them.
+        ("%R~a* +@all", "%R~a1 +@all", true),
+        ("%R~a* +@all", "~a1 +@all", false),
+        ("%R~a* +@all", "%W~a1 +@all", false),
+        ("~a* +@all", "%W~a1 +@all", true),
+        ("%R~* +@all", "~* +@all", false),
+        // Commands.
+        ("~* +@read", "~* +get +bf.exists", true),
+        ("~* +@read", "~* +get +set", false),
+        ("~* -@all +@admin", "~* +@all", false),
+        ("~* +config", "~* +config|get", true),
+        ("~* +config|get", "~* +config", false),
+        // Selectors: each side's count.
+        ("~* +get", "(~a +set)", false),
+        ("+get (~a* +set)", "(~a1 +set)", true),
+        ("~a* +get (~b* +set)", "~a1 +get (~b1 +set)", true),
+        ("~a* +get (~b* +set)", "~b1 +get", false),
+        ("~a* +get (~a* +set)", "~a1 +get +set", true),
+        // A command may name both keys.
+        ("~a* +get (~b* +get)", "~a1 ~b1 +get", false),
+        // Neither passwords nor being off are rights.
+        ("off ~a +get", "on nopass ~a +get", true),
+    ] {
+        assert_eq!(user(ours).includes(&user(theirs)), expected, "{ours} includes {theirs}");
+    }
+}
+
+#[test]
+fn users_change_what_is_within_their_rights() {
+    let acl = acl();
+    let by = user("~public:* +@all");
+    let by = Some(&by);
+    acl.set_user(None, "root", &["~*", "+@all"]).unwrap();
+    let beyond = |name: &str| Err(Error::Beyond(name.to_owned()));
+    for rules in [&["~*", "+@all"][..], &["~private", "+get"], &["(~* +get)"], &["~public*", "+get"]] {
+        assert_eq!(acl.set_user(by, "new", rules), beyond("new"), "{rules:?}");
+    }
+    // Nor is anything taken from those who have more, or their password set.
+    for rules in [&[">mine"][..], &["off"], &["reset"], &["resetkeys", "~public:*"]] {
+        assert_eq!(acl.set_user(by, "root", rules), beyond("root"), "{rules:?}");
+        assert_eq!(acl.set_user(by, DEFAULT, rules), beyond(DEFAULT), "{rules:?}");
+    }
+    assert_eq!(acl.delete_users(by, &["root"]).map(drop), beyond("root"));
+    assert_eq!(acl.load_text(by, "user default on nopass ~public:* +@all", ""), beyond(DEFAULT));
+    assert_eq!(acl.load_text(by, "user root ~* +@all\nuser new ~* +@all", ""), beyond("new"));
+    acl.set_user(by, "new", &["on", ">pw", "~public:a*", "+@read"]).unwrap();
+    let names: Vec<_> = acl.users_within(by).iter().map(|user| user.name().to_owned()).collect();
+    assert_eq!(names, ["new"]);
+    assert_eq!(acl.delete_users(by, &["new"]), Ok(1));
+    assert!(acl.user("root").unwrap().includes(&user("~* +@all")), "as it was");
 }

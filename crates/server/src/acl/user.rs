@@ -62,7 +62,7 @@ impl User {
     /// A new user: off, without passwords and permissions.
     pub fn new(name: &str, commands: &dyn Commands) -> Result<Self, Error> {
         if name.is_empty() || name.contains([' ', '\0', '\n', '\r']) {
-            return Err(Error("Usernames can't contain spaces or null characters".to_owned()));
+            return Err(Error::Invalid("Usernames can't contain spaces or null characters".to_owned()));
         }
         Ok(Self { name: name.into(), ..blank(commands) })
     }
@@ -130,7 +130,7 @@ impl User {
     ) -> Result<(), Denied> {
         // The refusal that came nearest to a permission is told.
         let mut denied = Denied::Command;
-        for rules in std::iter::once(&self.rules).chain(&self.selectors) {
+        for rules in self.permissions() {
             if !rules.allows_command(command) {
                 continue;
             }
@@ -142,12 +142,28 @@ impl User {
         Err(denied)
     }
 
+    /// Its own permissions, and those of its selectors.
+    fn permissions(&self) -> impl Iterator<Item = &Rules> {
+        std::iter::once(&self.rules).chain(&self.selectors)
+    }
+
+    /// Whether it may run a command of the table on every key there is, and on those to come.
+    pub fn can_on_all_keys(&self, command: u16, access: Access) -> bool {
+        self.everything || self.permissions().any(|rules| rules.allows_all_keys(command.into(), access))
+    }
+
+    /// Whether it may do all that another user may. Passwords, and whether either is on, do not matter.
+    pub fn includes(&self, other: &Self) -> bool {
+        self.everything || other.permissions().all(|theirs| Rules::include(self.permissions(), theirs))
+    }
+
     /// Takes rules in order, all or none. The error is what `ACL SETUSER` says.
     pub fn with(&self, rules: &[&str], commands: &dyn Commands) -> Result<Self, Error> {
         let mut user = self.clone();
         for rule in join_selectors(rules)? {
-            user.apply(&rule, commands)
-                .map_err(|why| Error(format!("Error in ACL SETUSER modifier '{}': {why}", mask(&rule))))?;
+            user.apply(&rule, commands).map_err(|why| {
+                Error::Invalid(format!("Error in ACL SETUSER modifier '{}': {why}", mask(&rule)))
+            })?;
         }
         user.everything = user.rules.is_everything();
         Ok(user)
@@ -282,7 +298,7 @@ pub(super) fn join_selectors(rules: &[&str]) -> Result<Vec<String>, Error> {
         None => Ok(joined),
         Some(selector) => {
             let first = selector.split(' ').next().unwrap_or_default();
-            Err(Error(format!("Unmatched parenthesis in acl selector starting at '{first}'.")))
+            Err(Error::Invalid(format!("Unmatched parenthesis in acl selector starting at '{first}'.")))
         }
     }
 }

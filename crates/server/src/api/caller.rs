@@ -25,6 +25,8 @@ pub struct Peer(pub SocketAddr);
 pub(super) struct Caller {
     pub(super) node: Arc<Node>,
     user: Arc<User>,
+    /// When the token ends that the caller showed, if it was one.
+    pub(super) ends_ms: Option<u64>,
 }
 
 impl FromRequestParts<Api> for Caller {
@@ -38,13 +40,16 @@ impl FromRequestParts<Api> for Caller {
                 "protected mode: no password is set, so only this machine may ask; set one, or turn protected_mode off",
             ));
         }
+        let mut ends_ms = None;
         let user = match parts.headers.get(header::AUTHORIZATION) {
             None => node.acl.greet().map(|login| Arc::clone(login.user())),
             Some(value) => {
                 let (scheme, credentials) =
                     value.to_str().ok().and_then(|value| value.split_once(' ')).unwrap_or_default();
                 if scheme.eq_ignore_ascii_case("bearer") {
-                    tokens::user(&node, credentials.trim()).await?
+                    let token = tokens::user(&node, credentials.trim()).await?;
+                    ends_ms = token.as_ref().map(|(_, ends_ms)| *ends_ms);
+                    token.map(|(user, _)| user)
                 } else if scheme.eq_ignore_ascii_case("basic") {
                     basic(&node, credentials.trim())
                 } else {
@@ -54,7 +59,7 @@ impl FromRequestParts<Api> for Caller {
         };
         let user =
             user.ok_or_else(|| Fault::unauthorized("a bearer token, or a user and its password, is needed"))?;
-        Ok(Self { node, user })
+        Ok(Self { node, user, ends_ms })
     }
 }
 
@@ -75,6 +80,27 @@ impl Caller {
         self.user
             .can(id as u16, keys, access)
             .map_err(|denied| Fault::forbidden(denied.reply(self.user.name(), id.row().name)))
+    }
+
+    /// Whether lists show the user a filter.
+    pub(super) fn sees(&self, name: &str) -> bool {
+        self.may(Id::UmbelStats, &[name]).is_ok()
+    }
+
+    /// Whether the user may do what this command does to filters of all names.
+    pub(super) fn may_on_all(&self, id: Id) -> Result<(), Fault> {
+        self.may(id, &[])?;
+        let access = if id.row().is("write") { Access::WRITE } else { Access::READ };
+        if self.user.can_on_all_keys(id as u16, access) {
+            Ok(())
+        } else {
+            Err(Fault::forbidden("this concerns all filters, and you may not access all of them"))
+        }
+    }
+
+    /// Whether the caller may do all that another user may.
+    pub(super) fn includes(&self, other: &User) -> bool {
+        self.user.includes(other)
     }
 
     /// The filter of that name, if the user may do that to it.

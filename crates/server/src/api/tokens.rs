@@ -1,6 +1,7 @@
 //! Bearer tokens: rights that end, for programs that have no user.
 //!
-//! A token is a user of its own, with rules made from its scopes. What is kept of its secret is a digest.
+//! A token is a user of its own, with rules made from its scopes. What is kept of its secret is a digest. A caller makes, sees and revokes
+//! tokens within its own rights only, and a token makes none that outlives it.
 
 use std::sync::Arc;
 
@@ -78,8 +79,24 @@ fn now_ms() -> u64 {
     unix_time().as_millis() as u64
 }
 
-/// Whose token it is: a user with the token's rights. Nobody for one that is not known.
-pub(super) async fn user(node: &Node, token: &str) -> Result<Option<Arc<User>>, Fault> {
+impl Kept {
+    /// A user with the token's rights.
+    fn user(&self, id: &str) -> Result<User, Fault> {
+        let keys = format!("~{}", self.filters);
+        let mut rules = vec!["on", "resetkeys", &keys];
+        rules.extend(self.scope.rules());
+        let user = User::new(&format!("token:{id}"), &Rules).and_then(|user| user.with(&rules, &Rules));
+        user.map_err(|error| Fault::invalid(error.to_string()))
+    }
+
+    /// Whether the caller has all rights of the token. One that cannot be read is in nobody's.
+    fn is_within(&self, caller: &Caller, id: &str) -> bool {
+        self.user(id).is_ok_and(|user| caller.includes(&user))
+    }
+}
+
+/// The user that a token stands for, and when the token ends; none for one that is not known.
+pub(super) async fn user(node: &Node, token: &str) -> Result<Option<(Arc<User>, u64)>, Fault> {
     let Some((id, secret)) = token.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')) else {
         return Ok(None);
     };
@@ -94,11 +111,21 @@ pub(super) async fn user(node: &Node, token: &str) -> Result<Option<Arc<User>>, 
     if kept.expires_ms <= now_ms() {
         return Err(Fault::unauthorized("the token has expired"));
     }
-    let keys = format!("~{}", kept.filters);
-    let mut rules = vec!["on", "resetkeys", &keys];
-    rules.extend(kept.scope.rules());
-    let user = User::new(&format!("token:{id}"), &Rules).and_then(|user| user.with(&rules, &Rules));
-    Ok(Some(Arc::new(user.map_err(|error| Fault::invalid(error.to_string()))?)))
+    Ok(Some((Arc::new(kept.user(id)?), kept.expires_ms)))
+}
+
+/// When a token of that caller ends: when it is asked to, or in thirty days, or with the caller's own.
+fn end(caller: &Caller, lasts_seconds: Option<u64>) -> Result<u64, Fault> {
+    let lasts = lasts_seconds.unwrap_or(LASTS_SECONDS);
+    let end = now_ms().saturating_add(lasts.saturating_mul(1000));
+    match (caller.ends_ms.filter(|own| *own < end), lasts_seconds) {
+        (None, _) => Ok(end),
+        (Some(own), None) => Ok(own),
+        (Some(own), Some(lasts)) => {
+            let left = own.saturating_sub(now_ms()) / 1000;
+            Err(Fault::forbidden(format!("expires_in_seconds is {lasts}; your own token ends in {left}")))
+        }
+    }
 }
 
 /// `POST /v1/tokens`
@@ -120,14 +147,19 @@ pub(super) async fn create(caller: Caller, request: Request) -> Reply<impl IntoR
     }
     let random = |bits| generate_password(bits).map_err(|error| Fault::unavailable(error.to_string()));
     let (id, secret) = (random(ID_BITS)?, random(SECRET_BITS)?);
-    let lasts = new.expires_in_seconds.unwrap_or(LASTS_SECONDS);
     let kept = Kept {
         digest: Digest::of(secret.as_bytes()).hex(),
         scope: new.scope,
         filters,
-        expires_ms: now_ms().saturating_add(lasts.saturating_mul(1000)),
+        expires_ms: end(&caller, new.expires_in_seconds)?,
         note: new.note,
     };
+    if !caller.includes(&kept.user(&id)?) {
+        let (scope, filters) = (json!(kept.scope), &kept.filters);
+        return Err(Fault::forbidden(format!(
+            "a token of scope {scope} for the filters {filters} would have rights that you do not have"
+        )));
+    }
     let value = serde_json::to_vec(&kept).map_err(|error| Fault::invalid(error.to_string()))?;
     let name = format!("{FOLDER}{id}");
     match caller.node.registry.put(&name, value.into(), Expected::Absent, None).await? {
@@ -145,7 +177,10 @@ pub(super) async fn list(caller: Caller) -> Reply {
     forget_expired(&caller.node).await?;
     let mut tokens = Vec::new();
     for (name, kept) in caller.node.registry.list(FOLDER).await?.entries {
-        tokens.push(shown(name.trim_start_matches(FOLDER), &super::parse(&kept.value)?));
+        let (id, kept): (_, Kept) = (name.trim_start_matches(FOLDER), super::parse(&kept.value)?);
+        if kept.is_within(&caller, id) {
+            tokens.push(shown(id, &kept));
+        }
     }
     Ok(Json(json!({ "tokens": tokens })))
 }
@@ -154,9 +189,11 @@ pub(super) async fn list(caller: Caller) -> Reply {
 pub(super) async fn revoke(caller: Caller, Path(id): Path<String>) -> Reply<StatusCode> {
     caller.may(Id::AclDeluser, &[])?;
     let name = format!("{FOLDER}{id}");
-    let found = id.len() * 4 == ID_BITS as usize && caller.node.registry.get(&name).await?.is_some();
-    if !found {
-        return Err(Fault::not_found("there is no such token"));
+    let is_id = id.len() * 4 == ID_BITS as usize;
+    let kept = if is_id { caller.node.registry.get(&name).await? } else { None };
+    let kept = kept.ok_or_else(|| Fault::not_found("there is no such token"))?;
+    if !super::parse::<Kept>(&kept.value)?.is_within(&caller, &id) {
+        return Err(Fault::forbidden("the token has rights that you do not have"));
     }
     caller.node.registry.delete(&name, Expected::Anything).await?;
     Ok(StatusCode::NO_CONTENT)

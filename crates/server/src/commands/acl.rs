@@ -1,33 +1,41 @@
-//! `ACL`: users and what they may do.
+//! `ACL`: users and what they may do. A client sees and changes users within its own rights only.
+
+use std::sync::Arc;
 
 use super::arguments::{integer, text, unsigned};
 use super::table::{self, Id};
 use super::{Outcome, Refusal};
-use crate::acl::{self, Access, Denied};
+use crate::acl::{self, Access, Denied, User};
 use crate::node::unix_time;
 use crate::resp::Command;
 use crate::session::Session;
 
 impl From<acl::Error> for Refusal {
     fn from(error: acl::Error) -> Self {
-        format!("ERR {error}").into()
+        match error {
+            acl::Error::Invalid(_) => format!("ERR {error}"),
+            acl::Error::Beyond(_) => format!("NOPERM {error}"),
+        }
+        .into()
     }
 }
 
 /// Runs a subcommand.
 pub(super) fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome {
+    let by = session.user().ok_or("NOAUTH Authentication required.")?;
+    let by = &*by;
     match id {
         Id::AclWhoami => {
             let name = session.login.as_ref().map_or(acl::DEFAULT, |login| login.user().name()).to_owned();
             session.reply.bulk(name);
         }
         Id::AclUsers => {
-            let names = session.node.acl.names();
-            write_list(session, &names);
+            let users = session.node.acl.users_within(Some(by));
+            write_list(session, &users.iter().map(|user| user.name().to_owned()).collect::<Vec<_>>());
         }
         Id::AclList => {
-            let lines = session.node.acl.list();
-            write_list(session, &lines);
+            let users = session.node.acl.users_within(Some(by));
+            write_list(session, &users.iter().map(|user| user.line()).collect::<Vec<_>>());
         }
         Id::AclCat if command.len() > 3 => {
             return Err("ERR unknown subcommand or wrong number of arguments for 'CAT'. Try ACL HELP.".into());
@@ -51,21 +59,25 @@ pub(super) fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcom
         }
         Id::AclSetuser => {
             let words = texts(command, 2)?;
-            session.node.acl.set_user(words[0], &words[1..])?;
+            session.node.acl.set_user(Some(by), words[0], &words[1..])?;
             session.reply.ok();
         }
         Id::AclDeluser => {
-            let deleted = session.node.acl.delete_users(&texts(command, 2)?)?;
+            let deleted = session.node.acl.delete_users(Some(by), &texts(command, 2)?)?;
             session.reply.count(deleted as u64);
         }
-        Id::AclGetuser => get_user(session, command),
-        Id::AclDryrun => return dry_run(session, command),
-        Id::AclLog => return log(session, command),
+        Id::AclGetuser => get_user(session, by, command)?,
+        Id::AclDryrun => return dry_run(session, by, command),
+        Id::AclLog => {
+            session.permit_all_keys(id)?;
+            return log(session, command);
+        }
         Id::AclLoad => {
-            session.node.acl.load(&file(session)?)?;
+            session.node.acl.load(Some(by), &file(session)?)?;
             session.reply.ok();
         }
         Id::AclSave => {
+            session.permit_all_keys(id)?;
             session.node.acl.save(&file(session)?)?;
             session.reply.ok();
         }
@@ -90,9 +102,21 @@ fn file(session: &Session) -> Outcome<std::path::PathBuf> {
     })
 }
 
-fn get_user(session: &mut Session, command: Command<'_>) {
-    let user = text(command.get(2)).and_then(|name| session.node.acl.user(name));
-    let Some(user) = user else { return session.reply.null_array() };
+/// The user of that name, if there is one. One with more rights than the client is not told of.
+pub(super) fn known_user(session: &Session, by: &User, name: &str) -> Outcome<Option<Arc<User>>> {
+    let user = session.node.acl.user(name);
+    match &user {
+        Some(user) if !by.includes(user) => Err(acl::Error::Beyond(name.to_owned()).into()),
+        _ => Ok(user),
+    }
+}
+
+fn get_user(session: &mut Session, by: &User, command: Command<'_>) -> Outcome {
+    let name = text(command.get(2)).unwrap_or_default();
+    let Some(user) = known_user(session, by, name)? else {
+        session.reply.null_array();
+        return Ok(());
+    };
     let about = user.describe();
     let reply = &mut session.reply;
     reply.map(6);
@@ -119,12 +143,13 @@ fn get_user(session: &mut Session, command: Command<'_>) {
             reply.bulk(value);
         }
     }
+    Ok(())
 }
 
 /// `ACL DRYRUN user command [argument...]`
-fn dry_run(session: &mut Session, command: Command<'_>) -> Outcome {
+fn dry_run(session: &mut Session, by: &User, command: Command<'_>) -> Outcome {
     let name = text(command.get(2)).unwrap_or_default();
-    let user = session.node.acl.user(name).ok_or_else(|| format!("ERR User '{name}' not found"))?;
+    let user = known_user(session, by, name)?.ok_or_else(|| format!("ERR User '{name}' not found"))?;
     let called = command.get(3);
     let Some(mut id) = table::find(called) else {
         return Err(format!("ERR Command '{}' not found", String::from_utf8_lossy(called)).into());

@@ -3,6 +3,7 @@
 use super::arguments::text;
 use super::table::Id;
 use super::{Outcome, Refusal};
+use crate::acl::DEFAULT;
 use crate::config::{self, Row};
 use crate::logging;
 use crate::resp::Command;
@@ -45,6 +46,13 @@ fn set(session: &mut Session, command: Command<'_>) -> Outcome {
         return Err("ERR wrong number of arguments for 'config|set' command".into());
     }
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
+    // It is the default user's, whose rights the client may not have.
+    let is_password =
+        |name: &str| ["password", "requirepass"].iter().any(|known| known.eq_ignore_ascii_case(name));
+    if pairs.iter().any(|(name, _)| is_password(name)) {
+        let by = session.user().ok_or("NOAUTH Authentication required.")?;
+        super::acl::known_user(session, &by, DEFAULT)?;
+    }
     let changed = session.node.config.set(&pairs)?;
     changed.iter().try_for_each(|row| act_on(session, row))?;
     session.reply.ok();
