@@ -47,6 +47,7 @@ mod identity;
 mod keys;
 mod lines;
 mod lookup;
+mod metrics;
 mod plan;
 mod ranges;
 mod rebuild;
@@ -60,14 +61,15 @@ mod versions;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post, put};
+use axum::{Extension, Router};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 
+use crate::metrics::Registry;
 use crate::node::Node;
 pub use caller::Peer;
 pub(crate) use cluster::answer_for;
@@ -88,6 +90,12 @@ pub trait Nodes: Send + Sync + 'static {
 /// What all requests share.
 #[derive(Clone)]
 struct Api(Arc<dyn Nodes>);
+
+/// `/metrics`.
+pub fn metrics_router(nodes: Arc<dyn Nodes>, registry: Arc<Registry>) -> Router {
+    let router = Router::new().route("/metrics", get(metrics::metrics));
+    router.layer(Extension(registry)).with_state(Api(nodes))
+}
 
 /// The paths above.
 pub fn router(nodes: Arc<dyn Nodes>) -> Router {

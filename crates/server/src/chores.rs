@@ -8,16 +8,14 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
-use umbel_core::engine::{ClockSteps, Handle};
-use umbel_core::trend::Forecast;
+use umbel_core::engine::ClockSteps;
 
 use crate::acceptor::listen;
 use crate::metrics::{Collect, Kind, Page, Registry};
-use crate::names::shown;
 use crate::node::{Node, Stop};
 use crate::sync::{self, rollout, schedule};
 use crate::tls::Tls;
-use crate::{api, console, growth, http};
+use crate::{api, console, http};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Threads for requests.
@@ -62,10 +60,12 @@ impl Chores {
         for (address, tls) in plain.chain(secure.iter().map(|address| (address, tls.clone()))) {
             let listener = listen(*address, "HTTP")?;
             bound.push(listener.local_addr()?);
-            let router = http::router(Arc::clone(&shared) as Arc<dyn http::Node>, Arc::clone(&registry))
-                .merge(api::router(Arc::clone(&shared) as Arc<dyn api::Nodes>))
+            let nodes = Arc::clone(&shared) as Arc<dyn api::Nodes>;
+            let router = http::router(Arc::clone(&shared) as Arc<dyn http::Node>)
+                .merge(api::metrics_router(Arc::clone(&nodes), Arc::clone(&registry)))
+                .merge(api::router(Arc::clone(&nodes)))
                 .merge(console::router());
-            let router = console::guarded(router, Arc::clone(&shared) as Arc<dyn api::Nodes>);
+            let router = console::guarded(router, nodes);
             let stopped = Arc::clone(&shared);
             let listener = {
                 let _inside = runtime.enter();
@@ -201,7 +201,6 @@ impl Collect for Shared {
     fn collect(&self, page: &mut Page) {
         let Some(node) = self.node.get() else { return };
         node.metrics.collect(page);
-        collect_filters(node, page);
         if let Some(nodes) = &node.cluster {
             nodes.collect(page);
         }
@@ -217,51 +216,5 @@ impl Collect for Shared {
         for (partition, position) in node.engine.token().positions() {
             family.sample(&[("partition", &partition.to_string())], position.number() as f64);
         }
-    }
-}
-
-fn collect_filters(node: &Node, page: &mut Page) {
-    let filters = node.engine.filters();
-    let names: Vec<String> = filters.iter().map(|filter| shown(&filter.definition().name)).collect();
-    let mut gauge = |name, help, value: &dyn Fn(&Handle) -> f64| {
-        let mut family = page.family(name, Kind::Gauge, help);
-        for (filter, name) in filters.iter().zip(&names) {
-            family.sample(&[("filter", name)], value(filter));
-        }
-    };
-    gauge("umbel_filter_items", "Items of a filter.", &|filter| filter.items() as f64);
-    gauge("umbel_filter_capacity", "Items that a filter is made for.", &|filter| {
-        filter.definition().spec.capacity as f64
-    });
-    gauge("umbel_filter_bytes", "Memory of a filter's arrays.", &|filter| filter.bytes() as f64);
-    gauge("umbel_filter_fill", "Share of a filter's cells in use.", &|filter| filter.stats().fill);
-    gauge("umbel_filter_error_target", "Error rate that a filter is made for.", &|filter| {
-        filter.definition().spec.error
-    });
-    gauge("umbel_filter_error_estimate", "Error rate of a filter as it is now.", &|filter| {
-        filter.stats().estimated_error
-    });
-    gauge("umbel_filter_generation", "Sizes that a filter was given.", &|filter| {
-        f64::from(filter.definition().generation)
-    });
-    gauge("umbel_filter_adds_per_second", "New items in the last second.", &|filter| {
-        node.rates.adds_per_second(filter.id())
-    });
-    gauge("umbel_filter_growth_seconds", "How long the last growth of a filter took.", &|filter| {
-        node.growths.last_took(filter.id()).unwrap_or_default().as_secs_f64()
-    });
-    let forecast = |filter: &Arc<Handle>| node.growths.forecast(node, filter, filter.items_everywhere());
-    let forecasts: Vec<Option<Forecast>> = filters.iter().map(forecast).collect();
-    let help = "Items that come to a filter in a second, over days.";
-    let mut family = page.family("umbel_filter_items_per_second", Kind::Gauge, help);
-    for (forecast, name) in forecasts.iter().zip(&names) {
-        let rate = forecast.as_ref().map_or(0.0, |forecast| forecast.rate.median);
-        family.sample(&[("filter", name)], rate);
-    }
-    let help = "When a filter will be full; +Inf if it will not, or nobody knows.";
-    let mut family = page.family("umbel_filter_full_in_seconds", Kind::Gauge, help);
-    for (forecast, name) in forecasts.iter().zip(&names) {
-        let full = forecast.as_ref().and_then(|forecast| growth::seconds(forecast.full));
-        family.sample(&[("filter", name)], full.map_or(f64::INFINITY, |seconds| seconds as f64));
     }
 }

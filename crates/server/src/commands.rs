@@ -189,7 +189,7 @@ pub async fn run(id: Id, session: &mut Session, command: Command<'_>) -> Outcome
         Id::Scan => keys::scan(session, command).await,
         Id::Randomkey => keys::random(session).await,
         Id::Dbsize => keys::dbsize(session).await,
-        Id::Flushall | Id::Flushdb => keys::flush(session).await,
+        Id::Flushall | Id::Flushdb => keys::flush(id, session).await,
         Id::Ping => connection::ping(session, command),
         Id::Echo => connection::echo(session, command),
         Id::Hello => connection::hello(session, command),

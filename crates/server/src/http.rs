@@ -1,10 +1,9 @@
-//! The HTTP door: health and metrics.
+//! The HTTP door, and health.
 //!
 //! | path | answers |
 //! | --- | --- |
 //! | `/healthz` | 200 while the process lives |
 //! | `/readyz` | 200 if it serves, or 503 and the reason |
-//! | `/metrics` | Prometheus's page |
 //!
 //! Strangers may reach this port, so everything about a connection has a limit: how many there are, how long a request
 //! may take to come, how long it may be, and how long its answer may take to go.
@@ -18,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -33,7 +32,6 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::api::Peer;
-use crate::metrics::{CONTENT_TYPE, Registry};
 use crate::tls::Tls;
 use patience::{Patient, patient_body};
 
@@ -80,30 +78,16 @@ impl Default for Limits {
     }
 }
 
-#[derive(Clone)]
-struct Door {
-    node: Arc<dyn Node>,
-    registry: Arc<Registry>,
-}
-
 /// The paths above. Others can be merged with it.
-pub fn router(node: Arc<dyn Node>, registry: Arc<Registry>) -> Router {
-    Router::new()
-        .route("/healthz", get(async || "alive\n"))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .with_state(Door { node, registry })
+pub fn router(node: Arc<dyn Node>) -> Router {
+    Router::new().route("/healthz", get(async || "alive\n")).route("/readyz", get(ready)).with_state(node)
 }
 
-async fn ready(State(door): State<Door>) -> impl IntoResponse {
-    match door.node.ready() {
+async fn ready(State(node): State<Arc<dyn Node>>) -> impl IntoResponse {
+    match node.ready() {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
-}
-
-async fn metrics(State(door): State<Door>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], door.registry.render())
 }
 
 /// Serves `router` on `listener`, over TLS if there are certificates, until `stop` is done, then lets answers that are under way end.

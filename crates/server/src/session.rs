@@ -365,11 +365,16 @@ impl Session {
         if self.login.as_ref().is_some_and(may) { Ok(()) } else { Err(NOT_ALL_KEYS.into()) }
     }
 
-    /// Whether a list that the client asked for with this command shows a filter.
-    pub(crate) fn sees(&self, id: Id, name: &str) -> bool {
-        let key = key_of(name);
-        let may = |login: &Login| login.user().can(id as u16, [&key[..]], Access::READ).is_ok();
-        self.login.as_ref().is_some_and(may)
+    /// All filters that a list shows to the client, which asked for it with this command.
+    pub(crate) async fn filters(&self, id: Id) -> Outcome<Vec<Arc<Handle>>> {
+        let mut filters = self.node.engine.find_all().await?;
+        let user = self.user();
+        filters.retain(|filter| {
+            let definition = filter.definition();
+            let key = key_of(&definition.name);
+            user.as_ref().is_some_and(|user| user.can(id as u16, [&key[..]], Access::READ).is_ok())
+        });
+        Ok(filters)
     }
 
     fn collect(&mut self, id: Id, command: Command<'_>) {

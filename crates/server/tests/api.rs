@@ -275,3 +275,71 @@ fn limited_users_stay_limited() {
     assert!(root.ask("ACL USERS").contains("carol"));
     drop(login("carol", "pw"));
 }
+
+/// Names, sizes and counts of filters are shown to those who may ask for them.
+#[test]
+fn lists_show_what_the_caller_may_see() {
+    let door = Door::open(start_with(common::new_folder(), |config| {
+        config.password = Some(umbel_server::digest::Digest::of(b"secret"));
+    }));
+    // "default:secret"
+    let root = "authorization: Basic ZGVmYXVsdDpzZWNyZXQ=";
+    let mut client = door.running.connect();
+    assert_eq!(client.ask("AUTH secret"), "+OK\r\n");
+    client.ask("ACL SETUSER alice on >pw ~public:* +@all");
+    for name in ["public:a", "public:b", "private"] {
+        client.ask(&format!("BF.ADD {name} x"));
+    }
+    client.ask("CONFIG SET slowlog-log-slower-than 0");
+    client.ask("BF.ADD private y");
+    let (_, made) = door.post_as("/v1/tokens", &json!({ "scope": "read", "filters": "public:*" }), &[root]);
+    let token = format!("authorization: Bearer {}", made["token"].as_str().unwrap());
+    // "alice:pw"
+    let alice = "authorization: Basic YWxpY2U6cHc=".to_owned();
+
+    assert_eq!(door.fetch("/metrics", &[]).status, 401);
+    assert_eq!(door.fetch("/metrics", &["authorization: Bearer umbel_x_y"]).status, 401);
+    assert_eq!((door.fetch("/healthz", &[]).status, door.fetch("/readyz", &[]).status), (200, 200));
+    for (who, sees_all) in [(&token, false), (&alice, false), (&root.to_owned(), true)] {
+        let page = door.fetch("/metrics", &[who]);
+        let text = String::from_utf8(page.body.clone()).unwrap();
+        assert_eq!(
+            (page.status, page.header("content-type")),
+            (200, Some("text/plain; version=0.0.4; charset=utf-8"))
+        );
+        assert!(text.contains("umbel_filter_items{filter=\"public:a\"} 1\n"), "{text}");
+        assert!(text.contains("\numbel_connections_open 1\n"), "{text}");
+        assert_eq!(text.contains("private"), sees_all, "{text}");
+        let filters = String::from_utf8(door.fetch("/v1/filters", &[who]).body).unwrap();
+        assert_eq!((filters.contains("public:b"), filters.contains("private")), (true, sees_all));
+    }
+    assert_eq!(door.fetch("/v1/slowlog", &[&alice]).status, 403, "it has keys of all filters");
+    assert_eq!(door.fetch("/v1/slowlog", &[root]).status, 200);
+
+    let mut some = door.running.connect();
+    assert_eq!(some.ask("AUTH alice pw"), "+OK\r\n");
+    for (command, count) in [("UMBEL.LIST", 2), ("KEYS *", 2), ("SCAN 0 COUNT 100", 2), ("SCAN 0 COUNT 1", 0)]
+    {
+        let (own, all) = (some.ask(command), client.ask(command));
+        assert!(!own.contains("private"), "{command}: {own}");
+        if count > 0 {
+            assert_eq!(own.matches("public:").count(), count, "{command}: {own}");
+            assert!(all.contains("private"), "{command}: {all}");
+        }
+    }
+    for _ in 0..50 {
+        assert!(some.ask("RANDOMKEY").contains("public:"));
+    }
+    for command in ["SLOWLOG GET", "MONITOR", "FLUSHALL", "FLUSHDB"] {
+        assert!(some.ask(command).starts_with("-NOPERM"), "{command}");
+    }
+    assert!(client.ask("SLOWLOG GET -1").contains("private"));
+    assert_eq!(client.ask("EXISTS private public:a public:b"), ":3\r\n");
+    assert_eq!(client.ask("FLUSHALL"), "+OK\r\n");
+
+    // Without a password, this machine may see everything.
+    let open = Door::open(start());
+    open.running.connect().ask("BF.ADD urls x");
+    let page = String::from_utf8(open.fetch("/metrics", &[]).body).unwrap();
+    assert!(page.contains("umbel_filter_items{filter=\"urls\"} 1\n"), "{page}");
+}

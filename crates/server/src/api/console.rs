@@ -24,7 +24,7 @@ const LISTENS_FOR: Duration = Duration::from_secs(600);
 
 /// What the caller may see of a sample.
 fn told(caller: &Caller, sample: &Sample) -> Result<Value, Fault> {
-    let may = |name: &str| caller.may(Id::UmbelStats, &[name]).is_ok();
+    let may = |name: &str| caller.sees(name);
     let unreadable = |error: serde_json::Error| Fault::unavailable(error.to_string());
     let mut told = serde_json::to_value(sample).map_err(unreadable)?;
     let is_seen = |alert: &&Alert| alert.filter.as_deref().is_none_or(may);

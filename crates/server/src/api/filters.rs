@@ -83,7 +83,7 @@ pub(super) async fn list(caller: Caller, page: Result<Query<Page>, QueryFault>) 
         let name = name(filter);
         let is_wanted =
             name.starts_with(&page.prefix) && page.after.as_ref().is_none_or(|after| name > *after);
-        (is_wanted && caller.may(Id::UmbelStats, &[&name]).is_ok()).then_some((name, filter))
+        (is_wanted && caller.sees(&name)).then_some((name, filter))
     });
     let found: Vec<_> = wanted.by_ref().take(limit).collect();
     let next = wanted.next().and(found.last()).map(|(name, _)| name.clone());

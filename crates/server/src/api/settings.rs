@@ -23,7 +23,7 @@ pub(super) struct Most {
 
 /// `GET /v1/slowlog`
 pub(super) async fn slowlog(caller: Caller, most: Result<Query<Most>, QueryRejection>) -> Reply {
-    caller.may(Id::SlowlogGet, &[])?;
+    caller.may_on_all(Id::SlowlogGet)?;
     let Query(Most { count }) = most.map_err(|error| Fault::invalid(error.body_text()))?;
     let count = count.unwrap_or(SLOW);
     if !(1..=SLOW_MAX).contains(&count) {

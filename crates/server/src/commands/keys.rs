@@ -7,6 +7,7 @@ use umbel_core::random::{Random, SystemRandom};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::arguments::{Words, integer, is, unsigned};
+use super::table::Id;
 use super::{NOT_AN_INTEGER, Outcome, SYNTAX};
 use crate::glob::matches;
 use crate::names::{key_of, name_of};
@@ -51,7 +52,7 @@ pub async fn kind(session: &mut Session, command: Command<'_>) -> Outcome {
 
 /// `KEYS pattern`
 pub async fn keys(session: &mut Session, command: Command<'_>) -> Outcome {
-    let filters = session.node.engine.find_all().await?;
+    let filters = session.filters(Id::Keys).await?;
     let names: Vec<_> = filters.iter().map(|filter| filter.definition()).collect();
     let found: Vec<_> = names
         .iter()
@@ -65,7 +66,7 @@ pub async fn keys(session: &mut Session, command: Command<'_>) -> Outcome {
 
 /// `RANDOMKEY`
 pub(crate) async fn random(session: &mut Session) -> Outcome {
-    let filters = session.node.engine.find_all().await?;
+    let filters = session.filters(Id::Randomkey).await?;
     let number = SystemRandom::default().next() % filters.len().max(1) as u64;
     match filters.get(number as usize) {
         Some(filter) => session.reply.bulk(key_of(&filter.definition().name)),
@@ -99,9 +100,7 @@ pub(crate) async fn scan(session: &mut Session, command: Command<'_>) -> Outcome
         }
     }
     let mut filters: Vec<(u64, Arc<Handle>)> = session
-        .node
-        .engine
-        .find_all()
+        .filters(Id::Scan)
         .await?
         .into_iter()
         .map(|filter| (place(&filter.definition().name), filter))
@@ -147,7 +146,8 @@ pub async fn dbsize(session: &mut Session) -> Outcome {
 }
 
 /// `FLUSHALL`, `FLUSHDB`
-pub async fn flush(session: &mut Session) -> Outcome {
+pub async fn flush(id: Id, session: &mut Session) -> Outcome {
+    session.permit_all_keys(id)?;
     for filter in session.node.engine.find_all().await? {
         session.node.engine.drop_filter(&filter).await?;
     }

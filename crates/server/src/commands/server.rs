@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::arguments::{Words, float, is};
 use super::connection::write_modules;
+use super::table::Id;
 use super::{Outcome, Refusal, SYNTAX, help};
 use crate::node::unix_time;
 use crate::resp::Command;
@@ -149,6 +150,7 @@ pub(crate) fn monitor(session: &mut Session) -> Outcome {
     if session.is_executing {
         return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
     }
+    session.permit_all_keys(Id::Monitor)?;
     session.node.clients.watch(&session.client);
     session.reply.ok();
     Ok(())

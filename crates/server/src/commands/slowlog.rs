@@ -1,6 +1,7 @@
 //! `SLOWLOG`: commands that took long.
 
 use super::arguments::integer;
+use super::table::Id;
 use super::{Outcome, help};
 use crate::resp::Command;
 use crate::session::Session;
@@ -10,6 +11,7 @@ const SHOWN: i64 = 10;
 
 /// `SLOWLOG GET [count]`
 pub(crate) fn get(session: &mut Session, command: Command<'_>) -> Outcome {
+    session.permit_all_keys(Id::SlowlogGet)?;
     let count = match command.len() {
         2 => SHOWN,
         3 => integer(command.get(2))

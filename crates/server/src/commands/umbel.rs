@@ -9,6 +9,7 @@ use umbel_core::entry::Request;
 use umbel_filter::Fingerprint;
 
 use super::arguments::{Words, float, is, text, unsigned};
+use super::table::Id;
 use super::{Outcome, bf, filter_again, look, with_filter};
 use crate::growth::{Pace, fitting, seconds};
 use crate::making::Making;
@@ -453,7 +454,7 @@ pub(super) async fn growth(session: &mut Session, command: Command<'_>) -> Outco
 
 /// `UMBEL.LIST`
 pub(super) async fn list(session: &mut Session) -> Outcome {
-    let filters = session.node.engine.find_all().await?;
+    let filters = session.filters(Id::UmbelList).await?;
     let items = session.node.items_of(&filters).await?;
     session.reply.array(filters.len());
     for (filter, items) in filters.into_iter().zip(items) {

@@ -8,7 +8,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::metrics::Metrics;
 
 struct World {
     address: SocketAddr,
@@ -21,8 +20,7 @@ async fn world(limits: Limits) -> World {
     let state = Arc::new(Mutex::new(Ok(())));
     let seen = Arc::clone(&state);
     let node = move || seen.lock().unwrap().clone();
-    let registry = Registry::default().with(Metrics::new(["ping"], 1));
-    let router = router(Arc::new(node), Arc::new(registry))
+    let router = router(Arc::new(node))
         .route("/slow", get(async || sleep(Duration::from_millis(300)).await))
         .route("/echo", axum::routing::post(async |body: String| body));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -49,7 +47,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn health_readiness_and_metrics_are_told() {
+async fn health_and_readiness_are_told() {
     let world = world(Limits::default()).await;
     assert!(world.get("/healthz").await.starts_with("HTTP/1.1 200"));
     assert!(world.get("/readyz").await.starts_with("HTTP/1.1 200"));
@@ -57,13 +55,8 @@ async fn health_readiness_and_metrics_are_told() {
     let reply = world.get("/readyz").await;
     assert!(reply.starts_with("HTTP/1.1 503") && reply.ends_with("recovering: 3 of 256 slots\n"), "{reply}");
     assert!(world.get("/healthz").await.starts_with("HTTP/1.1 200"), "it lives nevertheless");
-    let reply = world.get("/metrics").await;
-    assert!(
-        reply.contains("text/plain; version=0.0.4") && reply.contains("\numbel_connections_open 0\n"),
-        "{reply}"
-    );
     assert!(world.get("/nothing").await.starts_with("HTTP/1.1 404"));
-    let reply = world.send("POST /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+    let reply = world.send("POST /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
     assert!(reply.starts_with("HTTP/1.1 405"), "{reply}");
 }
 

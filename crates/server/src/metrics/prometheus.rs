@@ -171,12 +171,12 @@ impl Registry {
         self
     }
 
-    /// The page of `/metrics`.
-    pub fn render(&self) -> String {
+    /// A page with all of them.
+    pub fn page(&self) -> Page {
         let mut page = Page::default();
         for source in &self.sources {
             source.collect(&mut page);
         }
-        page.finish()
+        page
     }
 }

@@ -63,7 +63,7 @@ fn page() -> String {
         family.sample(&[("filter", "a\"b\\c\nd{}é")], 0.25).sample(&[("filter", "")], f64::INFINITY);
         family.sample(&[("filter", "n")], f64::NAN).sample(&[("filter", "t")], 1e-9);
     };
-    Registry::default().with(counted()).with(filters).render()
+    Registry::default().with(counted()).with(filters).page().finish()
 }
 
 /// Reads the format strictly: families with their types first, their samples together, every sample once.
