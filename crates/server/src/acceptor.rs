@@ -10,11 +10,12 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc;
 
+use crate::logging::OncePerMinute;
 use crate::node::Node;
 use crate::tls::Tls;
 
@@ -121,10 +122,18 @@ async fn accept(listener: &tokio::net::TcpListener, tls: Option<&Arc<Tls>>, shar
         match accepted {
             Ok((stream, address)) => deal(shares, stream, address, tls.cloned()).await,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                log_not_accepted(&error);
                 tokio::time::sleep(PAUSE).await;
             }
         }
+    }
+}
+
+/// Logs that a connection could not be accepted, which happens many times a second while the process is out of descriptors.
+pub(crate) fn log_not_accepted(error: &io::Error) {
+    static LINES: OncePerMinute = OncePerMinute::new();
+    if let Some(left_out) = LINES.event(Instant::now()) {
+        tracing::warn!(%error, left_out, "a connection could not be accepted");
     }
 }
 

@@ -5,8 +5,11 @@
 //! | `/healthz` | 200 while the process lives |
 //! | `/readyz` | 200 if it serves, or 503 and the reason |
 //!
-//! Strangers may reach this port, so everything about a connection has a limit: how many there are, how long a request
+//! Unauthenticated clients may reach this port, so everything about a connection has a limit: how many there are, how long a request
 //! may take to come, how long it may be, and how long its answer may take to go.
+//!
+//! When all connections are taken, some more are accepted, for a short time each: they get health and metrics, and a 503 for anything else.
+//! So a monitor sees a busy server as busy, and not as gone.
 
 mod patience;
 #[cfg(test)]
@@ -17,20 +20,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::StatusCode;
-use axum::middleware;
-use axum::response::IntoResponse;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::acceptor::log_not_accepted;
 use crate::api::Peer;
 use crate::tls::Tls;
 use patience::{Patient, patient_body};
@@ -51,8 +56,10 @@ impl<F: Fn() -> Result<(), String> + Send + Sync + 'static> Node for F {
 /// What a connection may take.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at a time; more wait until one ends.
+    /// Connections at a time.
     pub connections_max: usize,
+    /// Connections beyond these, for health and metrics alone.
+    pub reserved_max: usize,
     /// The head of a request has to be there within this time, the first and every next one.
     pub head_timeout: Duration,
     /// A client that sends no more of its body for so long, or reads no more of an answer, is cut off.
@@ -69,6 +76,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 256,
+            reserved_max: 32,
             head_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(30),
             head_bytes_max: 16 << 10,
@@ -77,6 +85,11 @@ impl Default for Limits {
         }
     }
 }
+
+/// Paths that have connections of their own.
+const RESERVED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+/// The head of a request over one of these has to be there within this time.
+const RESERVED_HEAD_TIME: Duration = Duration::from_secs(1);
 
 /// The paths above. Others can be merged with it.
 pub fn router(node: Arc<dyn Node>) -> Router {
@@ -87,6 +100,59 @@ async fn ready(State(node): State<Arc<dyn Node>>) -> impl IntoResponse {
     match node.ready() {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+/// Answers a request over a reserved connection, which ends after it.
+async fn reserved(request: Request, next: Next) -> Response {
+    let mut response = if RESERVED.contains(&request.uri().path()) {
+        next.run(request).await
+    } else {
+        let why =
+            json!({ "code": "unavailable", "message": "as many connections are open as may be; try again" });
+        (StatusCode::SERVICE_UNAVAILABLE, axum::Json(json!({ "error": why }))).into_response()
+    };
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// The right to have a connection open.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    is_reserved: bool,
+}
+
+/// The places of a door.
+struct Places {
+    all: Arc<Semaphore>,
+    reserved: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new(limits: &Limits) -> Self {
+        let places = |count| Arc::new(Semaphore::new(count));
+        Self { all: places(limits.connections_max), reserved: places(limits.reserved_max) }
+    }
+
+    /// Waits for a place, a reserved one only if there is no other. `None` never happens: the semaphores stay open.
+    async fn take(&self) -> Option<Place> {
+        let (permit, is_reserved) = tokio::select! {
+            biased;
+            permit = Arc::clone(&self.all).acquire_owned() => (permit, false),
+            permit = Arc::clone(&self.reserved).acquire_owned() => (permit, true),
+        };
+        Some(Place { _permit: permit.ok()?, is_reserved })
+    }
+
+    /// Exchanges a reserved place for another one, if one is free by the time a connection has come.
+    fn exchange(&self, place: Place) -> Place {
+        if !place.is_reserved {
+            return place;
+        }
+        match Arc::clone(&self.all).try_acquire_owned() {
+            Ok(permit) => Place { _permit: permit, is_reserved: false },
+            Err(_) => place,
+        }
     }
 }
 
@@ -102,7 +168,7 @@ pub async fn serve(
     let patient = move |request: Request| async move { request.map(|body| patient_body(body, patience)) };
     let router =
         router.layer(DefaultBodyLimit::max(limits.body_bytes_max)).layer(middleware::map_request(patient));
-    let places = Arc::new(Semaphore::new(limits.connections_max));
+    let places = Places::new(&limits);
     let (stopping, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
@@ -110,9 +176,9 @@ pub async fn serve(
         // A place first: who finds none waits in the system's queue, where it costs nothing here.
         let place = tokio::select! {
             () = &mut stop => break,
-            place = Arc::clone(&places).acquire_owned() => place,
+            place = places.take() => place,
         };
-        let Ok(place) = place else { break };
+        let Some(place) = place else { break };
         let accepted = tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => accepted,
@@ -122,12 +188,17 @@ pub async fn serve(
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, or a client that has gone: neither is a reason to end, nor to spin.
-                tracing::warn!(%error, "no HTTP connection");
+                log_not_accepted(&error);
                 sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
-        let (router, limits) = (router.clone().layer(Extension(Peer(peer))), limits.clone());
+        let place = places.exchange(place);
+        let (mut router, mut limits) = (router.clone().layer(Extension(Peer(peer))), limits.clone());
+        if place.is_reserved {
+            router = router.layer(middleware::from_fn(reserved));
+            limits.head_timeout = limits.head_timeout.min(RESERVED_HEAD_TIME);
+        }
         let (acceptor, stopped) = (tls.as_deref().map(Tls::acceptor), stopped.clone());
         connections.spawn(async move {
             match acceptor {

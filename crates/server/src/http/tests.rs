@@ -89,16 +89,30 @@ async fn slow_and_large_requests_are_cut_off() {
 }
 
 #[tokio::test]
-async fn connections_are_bounded() {
-    let head_timeout = Duration::from_millis(300);
-    let world = world(Limits { head_timeout, connections_max: 2, ..Limits::default() }).await;
-    // Two that say nothing hold all places, until their time is over.
-    let _idle =
-        (TcpStream::connect(world.address).await.unwrap(), TcpStream::connect(world.address).await.unwrap());
-    sleep(Duration::from_millis(50)).await;
+async fn health_has_connections_of_its_own() {
+    let stall_timeout = Duration::from_millis(1500);
+    let world =
+        world(Limits { stall_timeout, connections_max: 2, reserved_max: 2, ..Limits::default() }).await;
+    let mut slow = Vec::new();
+    for _ in 0..6 {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        let head = "POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 50\r\n\r\nab";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        slow.push(stream);
+    }
+    // One that says nothing leaves a reserved place to the other one.
+    slow.push(TcpStream::connect(world.address).await.unwrap());
     let begun = Instant::now();
-    assert!(world.get("/healthz").await.starts_with("HTTP/1.1 200"));
-    assert!(begun.elapsed() > Duration::from_millis(100), "it waited for a place");
+    for path in ["/healthz", "/readyz"] {
+        let reply = world.get(path).await;
+        assert!(reply.starts_with("HTTP/1.1 200") && reply.contains("connection: close"), "{reply}");
+    }
+    let reply = world.get("/slow").await;
+    assert!(reply.starts_with("HTTP/1.1 503") && reply.contains("try again"), "{reply}");
+    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    // When the slow ones are cut off, there are places for everything.
+    sleep(stall_timeout + Duration::from_millis(300)).await;
+    assert!(world.get("/slow").await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test]
