@@ -11,6 +11,7 @@
 //! When all connections are taken, some more are accepted, for a short time each: they get health and metrics, and a 503 for anything else.
 //! So a monitor sees a busy server as busy, and not as gone.
 
+mod framing;
 mod patience;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! How long a client is waited for that neither sends nor reads.
+//! How long a client is waited for that neither sends nor reads, and what it sends that no request may be.
 
 use std::io;
 use std::pin::Pin;
@@ -9,6 +9,8 @@ use axum::body::Body;
 use futures_util::{StreamExt, stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep, timeout};
+
+use super::framing::Framing;
 
 fn timed_out() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the client has stalled")
@@ -33,13 +35,14 @@ pub(super) fn patient_body(body: Body, patience: Duration) -> Body {
 pub(super) struct Patient<S> {
     stream: S,
     patience: Duration,
+    framing: Framing,
     /// Runs while a write waits.
     waits: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Patient<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, waits: None }
+        Self { stream, patience, framing: Framing::default(), waits: None }
     }
 
     fn judge<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -59,7 +62,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        self.framing.follow(&mut into.filled_mut()[before..]);
+        read
     }
 }
 

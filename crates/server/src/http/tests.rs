@@ -89,6 +89,26 @@ async fn slow_and_large_requests_are_cut_off() {
 }
 
 #[tokio::test]
+async fn requests_that_say_their_length_twice_are_refused() {
+    let world = world(Limits::default()).await;
+    let (length, coding) = ("content-length: 5\r\n", "transfer-encoding: chunked\r\n");
+    let post = "POST /echo HTTP/1.1\r\nhost: a\r\n";
+    for (one, other) in [(length, coding), (coding, length), (length, length), (coding, coding)] {
+        let body = "0\r\n\r\nGET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        let reply = world.send(&format!("{post}{one}{other}\r\n{body}")).await;
+        assert!(reply.starts_with("HTTP/1.1 400"), "{one}{other}{reply}");
+        assert_eq!(reply.matches("HTTP/1.1").count(), 1, "{one}{other}{reply}");
+    }
+    // One of them is enough, for one request after another.
+    let body = "content-length: 1\r\ncontent-length: 2\r\n\r\n";
+    let sized = format!("{post}content-length: {}\r\n\r\n{body}", body.len());
+    let chunked = format!("{post}{coding}\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    let last = "GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let reply = world.send(&[&sized[..], &chunked, &sized, last].concat()).await;
+    assert_eq!((reply.matches("HTTP/1.1 200").count(), reply.matches(body).count()), (4, 3), "{reply}");
+}
+
+#[tokio::test]
 async fn health_has_connections_of_its_own() {
     let stall_timeout = Duration::from_millis(1500);
     let world =
