@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -209,6 +210,11 @@ impl Collect for Shared {
         let limit = node.engine.budget().limit();
         page.family("umbel_memory_limit_bytes", Kind::Gauge, "Memory that arrays may take.")
             .sample(&[], limit);
+        let help = "Replies that wait for clients to read.";
+        page.family("umbel_unread_reply_bytes", Kind::Gauge, help).sample(&[], node.clients.unread());
+        let help = "Connections that were closed because all together left too many replies unread.";
+        let overrun = node.clients.overrun.load(Ordering::Relaxed);
+        page.family("umbel_connections_overrun_total", Kind::Counter, help).sample(&[], overrun);
         let uptime = node.started.elapsed().as_secs_f64();
         page.family("umbel_uptime_seconds", Kind::Gauge, "Time since the start.").sample(&[], uptime);
         let mut family =

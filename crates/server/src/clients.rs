@@ -33,6 +33,8 @@ pub struct Client {
     /// Whether it is shown what others do.
     pub(crate) watches: AtomicBool,
     watched: Mutex<Vec<u8>>,
+    /// Bytes of replies that wait for it to read.
+    unread: AtomicU64,
     waker: AtomicWaker,
 }
 
@@ -160,6 +162,23 @@ pub struct Clients {
     pub received: AtomicU64,
     /// Connections that were one too many.
     pub rejected: AtomicU64,
+    /// Connections that were closed because all together left too many replies unread.
+    pub overrun: AtomicU64,
+    /// Bytes of replies that wait for clients to read.
+    unread: AtomicU64,
+}
+
+/// Replies that wait for a client to read.
+#[derive(Debug)]
+pub(crate) struct Unread<'c> {
+    clients: &'c Clients,
+    client: &'c Client,
+}
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        self.clients.release(self.client);
+    }
 }
 
 impl Clients {
@@ -192,6 +211,7 @@ impl Clients {
             killed: AtomicBool::new(false),
             watches: AtomicBool::new(false),
             watched: Mutex::default(),
+            unread: AtomicU64::new(0),
             waker: AtomicWaker::new(),
         });
         all.insert(client.id, Arc::clone(&client));
@@ -202,6 +222,43 @@ impl Clients {
     pub fn leave(&self, client: &Client) {
         self.lock().remove(&client.id);
         self.unwatch(client);
+    }
+
+    /// Bytes of replies that wait for clients to read.
+    pub fn unread(&self) -> u64 {
+        self.unread.load(Ordering::Relaxed)
+    }
+
+    /// Counts replies that a client does not read, until what is returned is dropped. While all clients together leave more than `most`
+    /// bytes unread, the one with the most is closed; of several, the one that was silent for longest.
+    pub(crate) fn hold_unread<'c>(
+        &'c self,
+        client: &'c Client,
+        bytes: usize,
+        most: u64,
+        now: Instant,
+    ) -> Unread<'c> {
+        // In this order: what is released was counted.
+        self.unread.fetch_add(bytes as u64, Ordering::AcqRel);
+        client.unread.store(bytes as u64, Ordering::Release);
+        while self.unread.load(Ordering::Acquire) > most {
+            let all = self.all();
+            let largest = all
+                .iter()
+                .map(|client| (client.unread.load(Ordering::Acquire), client.idle(now), client))
+                .filter(|(unread, ..)| *unread > 0)
+                .max_by_key(|(unread, idle, _)| (*unread, *idle));
+            let Some((_, _, largest)) = largest else { break };
+            self.release(largest);
+            largest.kill();
+            self.overrun.fetch_add(1, Ordering::Relaxed);
+        }
+        Unread { clients: self, client }
+    }
+
+    fn release(&self, client: &Client) {
+        let unread = client.unread.swap(0, Ordering::AcqRel);
+        self.unread.fetch_sub(unread, Ordering::AcqRel);
     }
 
     /// All of them, oldest first.

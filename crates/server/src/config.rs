@@ -236,6 +236,7 @@ settings! {
     arguments_max: u32 = "1048576", Number(16, 1 << 24), live("arguments-max"), "arguments", "Most arguments of a command";
     input_bytes_max: u64 = "1GiB", Bytes(64 * KIB, 64 * GIB), live("client-query-buffer-limit"), "bytes", "Unprocessed input of a connection; one with more is closed";
     output_bytes_max: u64 = "64MiB", Bytes(64 * KIB, 64 * GIB), live("client-output-bytes-max"), "bytes", "Unread replies of a connection; it is not read from until it takes them";
+    all_output_bytes_max: u64 = "256MiB", Bytes(64 * KIB, TIB), live(""), "bytes", "Unread replies of all connections together; beyond it, those with the most are closed";
     unauthenticated_arguments_max: u32 = "10", Number(3, 1 << 20), live(""), "arguments", "Most arguments of a command before AUTH";
     unauthenticated_bulk_bytes_max: u64 = "16KiB", Bytes(64, GIB), live(""), "bytes", "Longest argument of a command before AUTH";
     publish_interval: Duration = "1s", Period(Duration::from_millis(10), DAY), live("publish-interval"), "seconds", "Filters that somebody waits for versions of are published at most so often";

@@ -41,7 +41,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             Woken::Read(buffer, bytes) => (buffer, bytes),
             Woken::Watched => {
                 let lines = session.client.take_watched();
-                write(&mut stream, &session.client, &lines).await?;
+                write(&mut stream, &session, &lines).await?;
                 continue;
             }
             Woken::Killed => break,
@@ -162,7 +162,7 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S, session: &mut Session) -> i
     let mut bytes = session.reply.take();
     if !bytes.is_empty() {
         session.local.metrics(&session.node).sent(bytes.len());
-        write(stream, &session.client, &bytes).await?;
+        write(stream, session, &bytes).await?;
     }
     bytes.clear();
     session.local.give_output(bytes);
@@ -204,8 +204,9 @@ async fn read<S: AsyncRead + Unpin>(
     .await
 }
 
-async fn write<S: AsyncWrite + Unpin>(stream: &mut S, client: &Client, bytes: &[u8]) -> io::Result<()> {
-    let mut sent = 0;
+async fn write<S: AsyncWrite + Unpin>(stream: &mut S, session: &Session, bytes: &[u8]) -> io::Result<()> {
+    let (node, client) = (&session.node, &session.client);
+    let (mut sent, mut unread) = (0, None);
     poll_fn(|context| {
         while sent < bytes.len() {
             match Pin::new(&mut *stream).poll_write(context, &bytes[sent..]) {
@@ -214,6 +215,10 @@ async fn write<S: AsyncWrite + Unpin>(stream: &mut S, client: &Client, bytes: &[
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     client.register(context.waker());
+                    if unread.is_none() {
+                        let most = node.config.load().all_output_bytes_max;
+                        unread = Some(node.clients.hold_unread(client, bytes.len(), most, node.now()));
+                    }
                     if client.is_killed() {
                         return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
                     }

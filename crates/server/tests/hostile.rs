@@ -8,6 +8,7 @@ mod common;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::{Chance, Client, Running, Value, encode, number_or, resident_bytes, seed, start_small};
@@ -565,6 +566,39 @@ fn who_does_not_read_is_not_read_from() {
     println!("{written} bytes were taken from one who does not read, memory grew by {} KiB", grown >> 10);
     assert!(grown < 32 << 20, "{grown} bytes for one who does not read");
     check_answers(&server, &mut chance);
+}
+
+/// Replies that no client reads have one budget; connections beyond it are closed, and the others are served.
+#[test]
+fn unread_replies_share_one_budget() {
+    const LIMIT: u64 = 64 << 20;
+    let server = start_small(2);
+    let node = &server.node;
+    node.config.set(&[("all_output_bytes_max", "64MiB")]).unwrap();
+    let mut client = server.connect();
+    assert_eq!(client.ask("UMBEL.CREATE large 20000000 0.01 LAYOUT guava FAMILY murmur3"), "+OK\r\n");
+    assert_eq!(client.ask("BF.ADD large x"), ":1\r\n");
+    // Files for Guava are as long as the array.
+    let export = ["UMBEL.EXPORT", "large", "FORMAT", "guava"];
+    let mut silent: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    silent.iter_mut().for_each(|client| client.write(&encode(&export)));
+    let begin = Instant::now();
+    // Two of them fit.
+    while node.clients.overrun.load(Ordering::Relaxed) < 6 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{} bytes are unread", node.clients.unread());
+        assert_eq!(client.ask("BF.EXISTS large x"), ":1\r\n");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(node.clients.unread() <= LIMIT, "{} bytes are unread", node.clients.unread());
+    drop(silent);
+    while node.clients.len() > 1 {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(node.clients.unread(), 0);
+    // One that reads gets all of it.
+    let whole = client.call(&export);
+    assert!(matches!(&whole, Value::Bulk(bytes) if bytes.len() > 20 << 20), "a whole filter");
 }
 
 /// As many files as the system allows.
