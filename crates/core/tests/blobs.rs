@@ -543,7 +543,7 @@ impl Disk for Recorder {
         self.record("sync", folder);
         self.disk.sync_folder(folder)
     }
-    fn free_bytes(&self, folder: &Path) -> std::io::Result<u64> {
+    fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
         self.disk.free_bytes(folder)
     }
 }
