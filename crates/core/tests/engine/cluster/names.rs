@@ -374,7 +374,7 @@ fn who_sees_how_far_a_partition_is_read_sees_its_filters() {
         world.those_with_leases_learn();
         let first = world.engine(0);
         for number in 0..2000 {
-            first.create(NewFilter::new(&format!("filter {number}"), Spec::bloom(10, 0.1))).await.unwrap();
+            first.create(NewFilter::new(format!("filter {number}"), Spec::bloom(10, 0.1))).await.unwrap();
         }
         for _ in 0..2 {
             first.checkpoint().await.unwrap();

@@ -1,7 +1,9 @@
 //! Checkpoints, what they trim and merge, generations that switch, and adds beside them.
 
+use std::time::Duration;
+
 use umbel_core::disk::{Fault, MemoryDisk};
-use umbel_core::engine::NewFilter;
+use umbel_core::engine::{Answer, NewFilter, Settings};
 use umbel_core::entry::Request;
 use umbel_core::log::Log;
 use umbel_core::{Error, Position};
@@ -11,7 +13,9 @@ use super::{
     Action, Alive, Expected, STANDARD, alive, check, checkpoint, crash_everywhere, exactly, maybe, prepare,
     standard,
 };
-use crate::world::{PARTITIONS, absent, blobs_on, everywhere, keys, open, reopened, run};
+use crate::world::{
+    PARTITIONS, absent, blobs_on, everywhere, keys, open, open_with, reopened, run, settings,
+};
 
 /// Checkpoints between which all filters get keys again, so that the archive has runs.
 fn prepare_runs(alive: &Alive) {
@@ -69,7 +73,7 @@ fn checkpoints_can_be_given_up_anywhere() {
                     return Poll::Ready(true);
                 }
                 context.waker().wake_by_ref();
-                std::thread::sleep(std::time::Duration::from_micros(200));
+                std::thread::sleep(Duration::from_micros(200));
                 polls += 1;
                 if polls > round { Poll::Ready(false) } else { Poll::Pending }
             })
@@ -313,4 +317,27 @@ fn what_crashes_left_is_removed_at_the_next_start() {
     }
     assert_eq!(blobs(&disk), settled, "blobs pile up");
     assert_eq!(blobs_on(&disk).remove_leftovers().unwrap(), 0);
+}
+
+/// Lives that are too short for a checkpoint must not make every start longer than the one before.
+#[test]
+fn a_start_that_read_its_log_for_long_is_followed_by_checkpoints() {
+    run(async {
+        let disk = MemoryDisk::default();
+        let engine = open(&disk).await.unwrap();
+        let filter = engine.create(NewFilter::new("seen", Spec::bloom(10_000, 0.01))).await.unwrap();
+        engine.add(&filter, &keys(0..1000)).await.unwrap();
+        drop(engine);
+        // The third start has nothing to read that no checkpoint has.
+        for (replay_max, has_checkpoints) in
+            [(Duration::from_secs(3600), false), (Duration::ZERO, true), (Duration::ZERO, false)]
+        {
+            let engine = open_with(&disk, Settings { replay_max, ..settings() }).await.unwrap();
+            let done = engine.maintain().await.unwrap();
+            assert_eq!(done.checkpoints > 0, has_checkpoints, "{replay_max:?}: {done:?}");
+            let filter = engine.find("seen").await.unwrap().unwrap();
+            let answers = engine.contains(&filter, &keys(0..1000), None).await.unwrap();
+            assert!(answers.iter().all(|answer| *answer == Answer::Maybe));
+        }
+    });
 }
