@@ -36,6 +36,8 @@ const SESSION: Duration = Duration::from_secs(10);
 /// Longest silence of a server before the client goes to another one. Shorter than two thirds of a lease of 5 s, so that a server that
 /// hangs does not cost the lease.
 const SILENCE: Duration = Duration::from_secs(2);
+/// Pause between two attempts to connect.
+const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Pause between two reads of all leases, for a lease of any length.
 const LEASES_PAUSE: Duration = Duration::from_millis(250);
 
@@ -140,7 +142,8 @@ pub(crate) async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
         random: SystemRandom::default(),
     };
     let doing = format!("cannot open {url}");
-    let client = registry.client().await?;
+    // Whoever gave a wrong address is told at once.
+    let client = registry.session.lock().await.insert(registry.connect().await?).clone();
     let lasting = CreateMode::Persistent.with_acls(registry.acls());
     let made = async {
         for folder in [&registry.names, &registry.leases, &registry.owners] {
@@ -268,14 +271,26 @@ impl ZookeeperRegistry {
         self.within("cannot connect to ZooKeeper", connector.connect(&self.cluster)).await
     }
 
-    /// The session; a new one if it has ended, or is without a server: it would come to one later, after longer and longer pauses.
+    /// The session; a new one if it has ended, or is without a server: by itself it would come to one later, after longer and longer pauses.
     async fn client(&self) -> Result<Client> {
-        let mut session = self.session.lock().await;
-        if let Some(client) = session.as_ref().filter(|client| client.state() == SessionState::SyncConnected)
-        {
-            return Ok(client.clone());
-        }
-        Ok(session.insert(self.connect().await?).clone())
+        let reached = async {
+            let mut session = self.session.lock().await;
+            if let Some(client) =
+                session.as_ref().filter(|client| client.state() == SessionState::SyncConnected)
+            {
+                return Ok(client.clone());
+            }
+            loop {
+                match self.connect().await {
+                    Err(Error::Retry(_)) => tokio::time::sleep(CONNECT_PAUSE).await,
+                    connected => return Ok(session.insert(connected?).clone()),
+                }
+            }
+        };
+        timeout(self.timeout, reached).await.unwrap_or_else(|_| {
+            let seconds = self.timeout.as_secs_f64();
+            Err(Error::Retry(format!("cannot connect to ZooKeeper: no server answered within {seconds} s")))
+        })
     }
 
     async fn within<T>(&self, doing: &str, request: impl Future<Output = Result<T, ZkError>>) -> Result<T> {
