@@ -142,7 +142,7 @@ pub(crate) async fn open_registry(url: &Url) -> Result<Opened<dyn Registry>> {
         random: SystemRandom::default(),
     };
     let doing = format!("cannot open {url}");
-    // Whoever gave a wrong address is told at once.
+    // Without another try, so that a wrong address is reported at once.
     let client = registry.session.lock().await.insert(registry.connect().await?).clone();
     let lasting = CreateMode::Persistent.with_acls(registry.acls());
     let made = async {

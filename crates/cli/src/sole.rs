@@ -169,7 +169,7 @@ impl Place {
         if !self.take().await? {
             return Ok(false);
         }
-        // Whoever had it meanwhile made checkpoints that this one does not know.
+        // Another server that had it meanwhile made checkpoints that this one does not know.
         match self.registry.get(LAST).await? {
             Some(last) if last.value != self.owner => {
                 if let Some(lease) = self.lease.take() {

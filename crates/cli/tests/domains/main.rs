@@ -402,7 +402,7 @@ fn found_by(service: &Service, url: &str) {
     let again = settings(west);
     west.start(&again);
     north.comes_to("west-2", "?fetch=true", &[("north", "absent"), ("south", "absent"), ("west", "maybe")]);
-    // One that is gone for good is forgotten, and nobody asks for it any more; one that runs is not.
+    // A domain that is gone for good is forgotten, and lookups leave it out; one that runs is not.
     listed(&[&south.url(), &west.url()]);
     assert!(!domains(&["--forget", "south"]).status.success());
     south.end();

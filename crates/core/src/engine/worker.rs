@@ -357,8 +357,7 @@ impl Shared {
 
     /// Makes checkpoints where they are due, or everywhere.
     async fn checkpoint_due(&self, all: bool) -> Result<Done> {
-        let has_replayed_long = self.work.has_replayed_long.swap(false, Ordering::Relaxed);
-        let all = all || has_replayed_long;
+        let all = all || self.work.has_replayed_long.load(Ordering::Relaxed);
         let (mut done, mut failure) = (Done::default(), None);
         for partition in 0..self.lanes.len() as u32 {
             if self.is_first(partition)
@@ -368,8 +367,8 @@ impl Shared {
                 failure.get_or_insert(error);
             }
         }
-        if failure.is_some() {
-            self.work.has_replayed_long.fetch_or(has_replayed_long, Ordering::Relaxed);
+        if all && failure.is_none() {
+            self.work.has_replayed_long.store(false, Ordering::Relaxed);
         }
         failure.map_or(Ok(done), Err)
     }

@@ -11,7 +11,7 @@ use umbel_core::{Position, Result};
 /// Nobody who asks for the bounds of a partition waits.
 const NONE: u32 = u32::MAX;
 
-/// Appends let others go first, and whoever asks for the bounds of a partition, or reads it too, can be held up until it is let go.
+/// Appends let others go first. Calls for the bounds of a partition, and reads of it too, can be held up.
 #[derive(Debug)]
 pub(crate) struct SlowLog {
     inner: std::sync::Arc<MemoryLog>,

@@ -89,7 +89,7 @@ impl Kept {
         user.map_err(|error| Fault::invalid(error.to_string()))
     }
 
-    /// Whether the caller has all rights of the token. One that cannot be read is in nobody's.
+    /// Whether the caller has all rights of the token. Of one that cannot be read, no caller has them.
     fn is_within(&self, caller: &Caller, id: &str) -> bool {
         self.user(id).is_ok_and(|user| caller.includes(&user))
     }
